@@ -1,0 +1,450 @@
+#include "data/prepare.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/text_format.h"
+#include "data/builtin_corpus.h"
+#include "data/data_cache.h"
+#include "data/document_encoder.h"
+#include "data/document_split.h"
+#include "data/sampler.h"
+#include "data/text_source.h"
+#include "data/tokenizer_source.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kTrainFile = "train.tok", kValidationFile = "validation.tok",
+                           kTokenizerFolder = "tokenizer", kSummaryFile = "prepare.json";
+constexpr double kDefaultTrainFraction = 0.95;
+constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
+// Up to this many tokens a file is read in full before it is trusted, which takes well below a
+// second; above, only head, trailer and size are looked at.
+constexpr std::int64_t kVerifyTokens = 64'000'000;
+
+constexpr std::string_view kTailValidates =
+    "no data.validation: the last 5 % of data.train validate (data.train_fraction)";
+
+bool is_builtin(const std::vector<std::string>& entries) {
+  return entries.size() == 1 && entries[0] == kBuiltinCorpusName;
+}
+
+std::string number_text(double value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  return std::string(text, end);
+}
+
+// ---- Token files that are ready
+
+struct TokenFiles {
+  Path train, validation;  // validation may be empty
+  Path tokenizer;          // a folder, or empty
+};
+
+// Whether data.train names token files instead of text.
+std::optional<TokenFiles> ready_files(const DataConfig& config) {
+  if (config.train.size() != 1) return std::nullopt;
+  const Path entry = config.train[0];
+  std::error_code code;
+  TokenFiles found;
+  if (std::filesystem::is_regular_file(entry / kTrainFile, code)) {
+    found.train = entry / kTrainFile;
+  } else if (entry.extension() == ".tok") {
+    found.train = entry;
+  } else {
+    return std::nullopt;
+  }
+  const Path folder = found.train.parent_path();
+  const Path beside = folder / kValidationFile;
+  if (config.validation.size() == 1) {
+    found.validation = config.validation[0];
+    if (found.validation.extension() != ".tok") {
+      throw Error(ErrorKind::kConfig, "data.train is a token file, data.validation is not",
+                  found.validation.string(), "Prepare both with `tessera prepare`.");
+    }
+  } else if (!config.validation.empty()) {
+    throw Error(ErrorKind::kConfig, "with a token file in data.train, data.validation is one too");
+  } else if (found.train.filename() == kTrainFile && std::filesystem::exists(beside, code)) {
+    found.validation = beside;
+  }
+  if (std::filesystem::is_directory(folder / kTokenizerFolder, code)) {
+    found.tokenizer = folder / kTokenizerFolder;
+  }
+  return found;
+}
+
+void check_made_by(const TokenDataset& data, const Tokenizer& tokenizer) {
+  if (data.tokenizer_hash() == tokenizer.hash()) return;
+  throw Error(ErrorKind::kData, "the token file was made with another tokenizer", data.name(),
+              "Set data.tokenizer to the tokenizer that made it, or prepare the text again.");
+}
+
+std::shared_ptr<const TokenDataset> open_verified(const Path& path) {
+  auto data = std::make_shared<const TokenDataset>(path);
+  if (data->size() <= kVerifyTokens) data->verify();
+  return data;
+}
+
+// ---- Text
+
+class Preparation {
+ public:
+  Preparation(const DataConfig& config, FileSystem& files, Log& log,
+              const PrepareCallback& progress)
+      : config_(config),
+        files_(files),
+        log_(log),
+        progress_(progress),
+        cache_(data_cache_folder(config.cache_dir)),
+        hashes_(files, cache_) {
+    document_options_.text_field = config.text_field;
+    document_options_.text_column = config.text_column;
+    if (config.train.empty() || is_builtin(config.train)) {
+      train_ = TextSource::builtin(kBuiltinTrainSeed, kBuiltinTrainBytes);
+    } else {
+      train_ = TextSource::from_entries(config.train, config.format, log);
+    }
+    if (is_builtin(config.validation) || (config.validation.empty() && train_.is_builtin())) {
+      validation_ = TextSource::builtin(kBuiltinValidationSeed, kBuiltinValidationBytes);
+    } else if (!config.validation.empty()) {
+      validation_ = TextSource::from_entries(config.validation, config.format, log);
+    }
+    refuse_token_files(train_);
+    if (validation_) refuse_token_files(*validation_);
+    train_fraction_ = config.train_fraction;
+    if (train_fraction_ == 0) train_fraction_ = validation_ ? 1 : kDefaultTrainFraction;
+    if (config.train_fraction == 0 && !validation_) log.info(kTailValidates);
+  }
+
+  PreparedData from_cache(std::shared_ptr<const Tokenizer> tokenizer) {
+    PreparedData data = with_tokenizer(std::move(tokenizer));
+    const Path folder = cache_ / "tokens" / data.key;
+    if (files_.exists(folder / kTrainFile) && files_.exists(folder / kValidationFile)) {
+      try {
+        open(folder, data);
+        data.from_cache = !read_text_;
+        return data;
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::kCorrupt) throw;
+        log_.warning(std::string("prepared data is made again: ") + error.what());
+      }
+    }
+    encode(folder, data);
+    open(folder, data);
+    return data;
+  }
+
+  PreparedData into_folder(const Path& folder) {
+    PreparedData data = with_tokenizer({});
+    const Path summary = folder / kSummaryFile;
+    if (files_.exists(summary) && key_of(summary) == data.key) {
+      try {
+        open(folder, data);
+        data.train->verify();
+        data.validation->verify();
+        if (load_tokenizer(folder / kTokenizerFolder)->hash() == data.tokenizer->hash()) {
+          data.from_cache = true;
+          return data;
+        }
+        log_.warning("prepared data is made again: the tokenizer in " + folder.string() +
+                     " was changed");
+      } catch (const Error& error) {
+        log_.warning(std::string("prepared data is made again: ") + error.what());
+      }
+    }
+    if (files_.exists(summary) && key_of(summary) != data.key) {
+      log_.info("other prepared data in " + folder.string() + " is replaced");
+    }
+    files_.create_directories(folder);
+    files_.remove_all(summary);  // no summary, no claim
+    encode(folder, data);
+    open(folder, data);
+    data.train->verify();
+    data.validation->verify();
+    data.tokenizer->save(files_, folder / kTokenizerFolder);
+    write_summary(summary, data);
+    return data;
+  }
+
+ private:
+  static void refuse_token_files(const TextSource& source) {
+    for (const SourceFile& file : source.files()) {
+      if (!file.tokens) continue;
+      throw Error(ErrorKind::kConfig, "a token file cannot be one of several texts",
+                  file.path.string(), "Name it alone in data.train or data.validation.");
+    }
+  }
+
+  void report(std::string_view stage, std::uint64_t bytes, std::uint64_t total,
+              std::uint64_t tokens = 0) {
+    if (progress_) progress_({stage, bytes, total, tokens});
+  }
+
+  // The tokenizer, and the key that follows from it.
+  PreparedData with_tokenizer(std::shared_ptr<const Tokenizer> tokenizer) {
+    const std::string text_key = this->text_key();
+    PreparedData data;
+    data.builtin_validation = validation_ && validation_->is_builtin();
+    if (tokenizer) {
+      data.tokenizer = std::move(tokenizer);
+    } else {
+      data.tokenizer = make_tokenizer(
+          config_, text_key, cache_, files_, log_,
+          [&](DocumentSink& sink, TokenizerText part) { read_for_tokenizer(sink, part); });
+    }
+    document_options_.any_bytes = data.tokenizer->kind() == "byte";
+    data.key = content_hash("tokens " + std::to_string(kTokenFileVersion) + "\n" + text_key + "\n" +
+                            data.tokenizer->hash() + "\n" + config_.separator + "\n" +
+                            (config_.special_tokens ? "special" : "plain"));
+    return data;
+  }
+
+  // Everything that decides which text trains and validates.
+  std::string text_key() {
+    std::string key = "train " + train_.fingerprint(hashes_) + "\n";
+    if (validation_) key += "validation " + validation_->fingerprint(hashes_) + "\n";
+    key += "truncate " + number_text(config_.truncate) + " fraction " +
+           number_text(train_fraction_) + "\nfield " + config_.text_field + "\ncolumn " +
+           config_.text_column;
+    return content_hash(key);
+  }
+
+  void read_for_tokenizer(DocumentSink& sink, TokenizerText part) {
+    const std::string_view stage = "training the tokenizer";
+    const auto progress = [&](std::uint64_t bytes, std::uint64_t total) {
+      report(stage, bytes, total);
+    };
+    if (part == TokenizerText::kTrain) {
+      read_split(&sink, nullptr, progress);
+    } else if (validation_) {
+      validation_->read(document_options_, sink, progress);
+    } else {
+      read_split(nullptr, &sink, progress);
+    }
+  }
+
+  // data.train, its parts to the two sinks.
+  void read_split(DocumentSink* train, DocumentSink* rest, const TextSource::Progress& progress) {
+    read_text_ = true;
+    std::vector<DocumentSplit::Section> sections{{kNoLimit, train}};
+    if (config_.truncate < 1 || train_fraction_ < 1) {
+      const std::uint64_t kept =
+          static_cast<std::uint64_t>(static_cast<double>(length()) * config_.truncate);
+      const auto first = static_cast<std::uint64_t>(static_cast<double>(kept) * train_fraction_);
+      sections = {{first, train}, {kept - first, rest}};
+    }
+    DocumentSplit split(std::move(sections));
+    train_.read(document_options_, split, progress);
+  }
+
+  // Characters of data.train; read once.
+  std::uint64_t length() {
+    if (!length_) {
+      DocumentCounter counter;
+      train_.read(document_options_, counter, [&](std::uint64_t bytes, std::uint64_t total) {
+        report("measuring", bytes, total);
+      });
+      length_ = counter.length;
+    }
+    return *length_;
+  }
+
+  void encode(const Path& folder, const PreparedData& data) {
+    files_.create_directories(folder);
+    EncodeOptions options;
+    options.separator = config_.separator;
+    options.special = config_.special_tokens ? SpecialTokens::kParse : SpecialTokens::kAsText;
+    options.threads = prepare_threads(config_);
+    const auto vocab_size = static_cast<std::uint64_t>(data.tokenizer->vocab_size());
+    TokenFileWriter train_file(files_, folder / kTrainFile, vocab_size);
+    TokenFileWriter validation_file(files_, folder / kValidationFile, vocab_size);
+    DocumentEncoder train(data.tokenizer, options, train_file);
+    DocumentEncoder validation(data.tokenizer, options, validation_file);
+    const std::uint64_t train_bytes = train_.file_bytes();
+    const std::uint64_t all = train_bytes + (validation_ ? validation_->file_bytes() : 0);
+    const auto tokens = [&] { return train_file.tokens() + validation_file.tokens(); };
+    read_split(
+        &train, validation_ ? nullptr : &validation,
+        [&](std::uint64_t bytes, std::uint64_t) { report("encoding", bytes, all, tokens()); });
+    if (validation_) {
+      validation_->read(document_options_, validation, [&](std::uint64_t bytes, std::uint64_t) {
+        report("encoding", train_bytes + bytes, all, tokens());
+      });
+    }
+    train.finish();
+    validation.finish();
+    report("encoding", all, all, tokens());
+  }
+
+  void open(const Path& folder, PreparedData& data) {
+    data.train = open_verified(folder / kTrainFile);
+    data.validation = open_verified(folder / kValidationFile);
+    for (const auto* part : {&data.train, &data.validation}) {
+      if ((*part)->tokenizer_hash() != data.tokenizer->hash()) {
+        throw Error(ErrorKind::kCorrupt, "the token file is of another tokenizer", (*part)->name());
+      }
+    }
+    check_sizes(data);
+  }
+
+  void check_sizes(const PreparedData& data) {
+    if (data.train->text_bytes() == 0) {
+      throw Error(ErrorKind::kData, "the training text is empty", train_.name(),
+                  "Give more text, or raise data.truncate.");
+    }
+    if (data.train->size() < 2) {
+      throw Error(ErrorKind::kData, "the training text is a single token", train_.name(),
+                  "Give more text.");
+    }
+    if (data.validation->size() < 2) {
+      throw Error(
+          ErrorKind::kData,
+          "the validation text has " + std::to_string(data.validation->size()) +
+              " tokens, two are the least",
+          (validation_ ? *validation_ : train_).name(),
+          validation_ ? "Give more text." : "Give more text, or name a file in data.validation.");
+    }
+    if (config_.block_size > 0) const Sampler fits(data.train, sampler_options(config_));
+  }
+
+  std::string key_of(const Path& summary) {
+    const auto json = nlohmann::json::parse(files_.read(summary), nullptr, false);
+    if (!json.is_object() || !json.contains("key") || !json["key"].is_string()) return {};
+    return json["key"];
+  }
+
+  void write_summary(const Path& path, const PreparedData& data) {
+    const auto part = [](const TokenDataset& split) {
+      return nlohmann::ordered_json{{"tokens", split.size()},
+                                    {"documents", split.documents()},
+                                    {"text_bytes", split.text_bytes()}};
+    };
+    const nlohmann::ordered_json json{{"key", data.key},
+                                      {"tokenizer",
+                                       {{"kind", data.tokenizer->kind()},
+                                        {"vocab_size", data.tokenizer->vocab_size()},
+                                        {"hash", data.tokenizer->hash()}}},
+                                      {"train", part(*data.train)},
+                                      {"validation", part(*data.validation)}};
+    write_file_atomically(files_, path, json.dump(2) + "\n");
+  }
+
+  const DataConfig& config_;
+  FileSystem& files_;
+  Log& log_;
+  const PrepareCallback& progress_;
+  Path cache_;
+  FileHashes hashes_;
+  TextSource train_;
+  std::optional<TextSource> validation_;  // empty: a part of train_
+  DocumentOptions document_options_;
+  double train_fraction_ = 1;
+  std::optional<std::uint64_t> length_;
+  bool read_text_ = false;
+};
+
+// Settings that only text could follow.
+void warn_of_unused(const DataConfig& config, bool tokenizer_unused, Log& log) {
+  const DataConfig defaults;
+  std::string unused;
+  const auto add = [&](const char* key, bool given) {
+    if (given) unused += (unused.empty() ? "" : ", ") + std::string(key);
+  };
+  add("data.tokenizer", tokenizer_unused && config.tokenizer != defaults.tokenizer);
+  add("data.truncate", config.truncate != defaults.truncate);
+  add("data.train_fraction",
+      config.train_fraction != defaults.train_fraction && !config.validation.empty());
+  add("data.separator", config.separator != defaults.separator);
+  add("data.format", config.format != defaults.format);
+  if (unused.empty()) return;
+  log.warning("data.train is prepared data, its tokens are used as they are: " + unused +
+              " has no effect. Set it when preparing.");
+}
+
+PreparedData use_ready_files(const TokenFiles& found, const DataConfig& config, Log& log,
+                             std::shared_ptr<const Tokenizer> tokenizer) {
+  PreparedData data;
+  data.from_cache = true;
+  warn_of_unused(config, tokenizer != nullptr || !found.tokenizer.empty(), log);
+  if (tokenizer) {
+    data.tokenizer = std::move(tokenizer);
+  } else if (!found.tokenizer.empty()) {
+    data.tokenizer = load_tokenizer(found.tokenizer);
+  } else {
+    data.tokenizer = make_tokenizer_without_text(config);
+  }
+  data.train = open_verified(found.train);
+  check_made_by(*data.train, *data.tokenizer);
+  if (!found.validation.empty()) {
+    data.validation = open_verified(found.validation);
+    check_made_by(*data.validation, *data.tokenizer);
+  } else {
+    if (config.train_fraction == 0) log.info(kTailValidates);
+    const double fraction =
+        config.train_fraction == 0 ? kDefaultTrainFraction : config.train_fraction;
+    const std::int64_t size = data.train->size();
+    const auto first = static_cast<std::int64_t>(static_cast<double>(size) * fraction);
+    std::uint64_t bytes = 0;
+    for (std::int64_t i = first; i < size; ++i) {
+      const auto id = static_cast<TokenId>(data.train->token(i));
+      if (id != data.tokenizer->end_of_text()) bytes += data.tokenizer->token_bytes(id).size();
+    }
+    const std::uint64_t all = data.train->text_bytes();
+    data.validation = std::make_shared<TokenDataset>(data.train->slice(first, size - first, bytes));
+    data.train =
+        std::make_shared<TokenDataset>(data.train->slice(0, first, all - std::min(all, bytes)));
+  }
+  if (config.block_size > 0) const Sampler fits(data.train, sampler_options(config));
+  data.key = content_hash(data.train->content_hash() + data.validation->content_hash());
+  return data;
+}
+
+void log_summary(const PreparedData& data, Log& log) {
+  log.detail((data.from_cache ? "data from the cache: " : "prepared: ") +
+             format_count(data.train->size()) + " training tokens, " +
+             format_count(data.validation->size()) + " validation tokens");
+}
+
+}  // namespace
+
+PreparedData prepare_dataset(const DataConfig& config, FileSystem& files, Log& log,
+                             const PrepareCallback& progress,
+                             std::shared_ptr<const Tokenizer> tokenizer) {
+  PreparedData data;
+  if (const std::optional<TokenFiles> found = ready_files(config)) {
+    data = use_ready_files(*found, config, log, std::move(tokenizer));
+  } else {
+    data = Preparation(config, files, log, progress).from_cache(std::move(tokenizer));
+  }
+  log_summary(data, log);
+  return data;
+}
+
+PreparedData prepare_folder(const DataConfig& config, const Path& folder, FileSystem& files,
+                            Log& log, const PrepareCallback& progress) {
+  return Preparation(config, files, log, progress).into_folder(folder);
+}
+
+std::optional<double> true_loss(const PreparedData& data, std::int64_t targets) {
+  if (!data.builtin_validation || targets < 1 || targets >= data.validation->size()) {
+    return std::nullopt;
+  }
+  std::vector<TokenId> ids(static_cast<std::size_t>(targets) + 1);
+  std::vector<std::int64_t> wide(ids.size());
+  data.validation->read(0, targets + 1, wide.data());
+  std::copy(wide.begin(), wide.end(), ids.begin());
+  const double all = builtin_nats(data.tokenizer->decode(ids));
+  const double first = builtin_nats(data.tokenizer->decode(std::span(ids).first(1)));
+  return (all - first) / static_cast<double>(targets);
+}
+
+}  // namespace tessera
