@@ -38,7 +38,7 @@ bool tellable(double seconds) { return seconds >= 0 && seconds < kLongestSeconds
 std::string format_count(std::int64_t count) {
   std::string digits = std::to_string(count);
   const std::size_t first = count < 0 ? 1 : 0;
-  for (std::size_t end = digits.size(); end > first + 3; end -= 3) digits.insert(end - 3, ",");
+  for (std::size_t end = digits.size(); end > first + 3; end -= 3) digits.insert(end - 3, 1, ',');
   return digits;
 }
 

@@ -86,18 +86,22 @@ void find_engine_problems(const DoctorReport& report, std::vector<Problem>& prob
   if (report.engine.empty()) {
     std::vector<std::string> looked;
     for (const Path& path : report.engine_candidates) looked.push_back(path.string());
-    problems.push_back(
-        {"the engine is not built (looked for " + joined(looked, ", ") + ")", kBuild, true});
+    std::string text = "the engine is not built (looked for ";
+    text.append(joined(looked, ", ")).append(")");
+    problems.push_back({std::move(text), kBuild, true});
   } else if (!report.probe.facts) {
     std::error_code error;
     const bool gone =
         !report.torch_folder.empty() && !std::filesystem::exists(report.torch_folder, error);
-    problems.push_back(
-        {"the engine " + report.engine.string() + " does not work: " + report.probe.failure +
-             (gone ? "; it was built for the torch in " + report.torch_folder.string() +
-                         ", which is not there now"
-                   : ""),
-         std::string(kBuild) + " It finds or installs torch, and links again.", true});
+    std::string text = "the engine ";
+    text.append(report.engine.string()).append(" does not work: ").append(report.probe.failure);
+    if (gone) {
+      text.append("; it was built for the torch in ").append(report.torch_folder.string());
+      text.append(", which is not there now");
+    }
+    problems.push_back({std::move(text),
+                        std::string(kBuild) + " It finds or installs torch, and links again.",
+                        true});
   } else if (older_than_2_13(report.probe.facts->torch_version)) {
     problems.push_back(
         {"torch is " + report.probe.facts->torch_version + "; the engine is made for 2.13 or newer",

@@ -68,7 +68,9 @@ TEST(LinearTest, TheNormBeforeIsMadeAgainInBackward) {
     (y * scale).sum().backward();
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       ASSERT_EQ(leaves[i].grad().defined(), gradients[i].defined()) << i;
-      if (gradients[i].defined()) EXPECT_TRUE(leaves[i].grad().equal(gradients[i])) << i;
+      if (gradients[i].defined()) {
+        EXPECT_TRUE(leaves[i].grad().equal(gradients[i])) << i;
+      }
     }
   }
 }

@@ -92,8 +92,9 @@ TEST_F(DoctorClusterTest, OneProcessSaysThatNothingWasCompared) {
   options.unset = {"RANK", "WORLD_SIZE"};
   const RunResult result = run_program(options);
   EXPECT_EQ(result.exit_code, fine_) << result.describe();
-  if (fine_ == 0)
+  if (fine_ == 0) {
     EXPECT_NE(result.out.find("nothing was compared"), std::string::npos) << result.describe();
+  }
 }
 
 TEST_F(DoctorClusterTest, RefusesOptionsThatDoNotFit) {
