@@ -10,7 +10,7 @@ namespace {
 volatile sig_atomic_t stop_signal_seen = 0;
 volatile sig_atomic_t save_requested = 0;
 volatile sig_atomic_t announce_stop = 0;
-struct sigaction old_interrupt, old_terminate, old_user;
+struct sigaction old_interrupt, old_terminate, old_hangup, old_user;
 
 void on_stop(int signal_number) {
   if (stop_signal_seen != 0) {
@@ -28,6 +28,12 @@ void on_stop(int signal_number) {
       "\nstopping: saves at the end of this step; a second signal ends at once, unsaved\n";
   const ssize_t ignored = ::write(STDERR_FILENO, kAnswer, sizeof kAnswer - 1);
   (void)ignored;
+}
+
+// The terminal has gone, and with it whoever could repeat the signal: it may come more than once,
+// from the kernel and from a shell, and never means "at once".
+void on_hangup(int) {
+  if (stop_signal_seen == 0) stop_signal_seen = SIGTERM;
 }
 
 void on_save(int) { save_requested = 1; }
@@ -49,12 +55,15 @@ SignalRequests::SignalRequests(bool announce) {
   save_requested = 0;
   install(SIGINT, on_stop, old_interrupt);
   install(SIGTERM, on_stop, old_terminate);
+  install(SIGHUP, on_hangup, old_hangup);
+  if (old_hangup.sa_handler == SIG_IGN) sigaction(SIGHUP, &old_hangup, nullptr);  // as nohup asks
   install(SIGUSR1, on_save, old_user);
 }
 
 SignalRequests::~SignalRequests() {
   sigaction(SIGINT, &old_interrupt, nullptr);
   sigaction(SIGTERM, &old_terminate, nullptr);
+  sigaction(SIGHUP, &old_hangup, nullptr);
   sigaction(SIGUSR1, &old_user, nullptr);
 }
 

@@ -1,4 +1,5 @@
-// Requests that arrive as signals. Owns: the process's handlers for SIGINT, SIGTERM and SIGUSR1.
+// Requests that arrive as signals. Owns: the process's handlers for SIGINT, SIGTERM, SIGHUP and
+// SIGUSR1.
 // Signal handlers can only reach objects of static storage: the counters behind this class are the
 // one exception to the rule against globals.
 #pragma once
@@ -6,7 +7,9 @@
 namespace tessera {
 
 // While an object lives: the first SIGINT or SIGTERM asks to save and stop, a second one ends the
-// process at once with 130 or 143 and says that nothing was saved; SIGUSR1 asks to save and go on.
+// process at once with 130 or 143 and says that nothing was saved; SIGHUP (the
+// terminal has gone), unless it is ignored, is a SIGTERM that may be repeated; SIGUSR1 asks to save
+// and go on.
 // At most one object at a time.
 class SignalRequests {
  public:

@@ -16,6 +16,23 @@ TEST(SignalRequestsTest, FirstSignalIsARequest) {
   EXPECT_EQ(requests.stop_signal(), SIGTERM);
 }
 
+TEST(SignalRequestsTest, AHangupIsATerminationThatMayBeRepeated) {
+  SignalRequests requests;
+  raise(SIGHUP);
+  raise(SIGHUP);
+  EXPECT_EQ(requests.stop_signal(), SIGTERM);
+}
+
+TEST(SignalRequestsTest, AnIgnoredHangupStaysIgnored) {
+  const auto before = signal(SIGHUP, SIG_IGN);
+  {
+    SignalRequests requests;
+    raise(SIGHUP);
+    EXPECT_EQ(requests.stop_signal(), 0);
+  }
+  EXPECT_EQ(signal(SIGHUP, before), SIG_IGN);
+}
+
 TEST(SignalRequestsDeathTest, SecondSignalEndsTheProcess) {
   EXPECT_EXIT(
       {

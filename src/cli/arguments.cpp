@@ -88,8 +88,21 @@ Arguments::Arguments(const Command& command, std::string path,
   opterr = 0;
   const int count = static_cast<int>(texts.size());
   for (;;) {
-    const int code = getopt_long(count, argv.data(), letters.c_str(), table.table.data(), nullptr);
+    int row = -1;
+    const int code = getopt_long(count, argv.data(), letters.c_str(), table.table.data(), &row);
     if (code == -1) break;
+    if (row >= 0 && code >= kHelp) {
+      // getopt takes any beginning of a name, and what somebody meant by it is a guess.
+      const bool value_apart = optarg != nullptr && optarg == argv[optind - 1];
+      const std::string_view word = argv[optind - (value_apart ? 2 : 1)];
+      const std::string_view name = table.table[static_cast<std::size_t>(row)].name;
+      if (word.substr(2, word.find('=') - 2) != name) {
+        throw Error(
+            ErrorKind::kUsage,
+            path_ + ": unknown option '" + std::string(word.substr(0, word.find('='))) + "'", {},
+            "Did you mean '--" + std::string(name) + "'? See `" + path_ + " --help`.");
+      }
+    }
     if (code == kHelp || code == 'h') {
       help_ = true;
     } else if (code == ':' || code == '?') {

@@ -80,6 +80,12 @@ TEST(Arguments, NamesTheNearestOption) {
             std::string::npos);
   EXPECT_NE(refusal({"a", "-x"}).find("unknown option '-x'"), std::string::npos);
   EXPECT_NE(refusal({"a", "--js"}).find("ambiguous"), std::string::npos);
+  // A beginning of a name is no name, with its value in the same word or the next.
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"a", "--max-new", "3"},
+                                                {"--max-new=3", "a"},
+                                                {"--max_new", "3"}}) {
+    EXPECT_NE(refusal(words).find("unknown option '--max"), std::string::npos) << words[0];
+  }
 }
 
 TEST(Arguments, RefusesMissingAndSurplusParts) {

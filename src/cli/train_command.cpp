@@ -74,6 +74,10 @@ int train(const Arguments& arguments) {
     throw Error(ErrorKind::kUsage, "--fresh and --resume-from contradict each other", {},
                 "--resume-from begins a new run by itself; choose its folder with run.name.");
   }
+  if (arguments.has("cfg") && arguments.has("json")) {
+    throw Error(ErrorKind::kUsage, "--cfg prints the settings as YAML, not as JSON", {},
+                "Leave one of --cfg and --json out.");
+  }
   const int ranks = ranks_asked(arguments);
   const ResolvedConfig resolved = load_or_announce(source, arguments.has("json"));
   TrainRequest request;

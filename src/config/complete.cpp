@@ -38,9 +38,11 @@ class Check {
   Check(const ResolvedConfig& resolved, Mistakes& mistakes)
       : resolved_(resolved), mistakes_(mistakes) {}
 
+  // By the user, not by what follows from other settings.
+  bool given(std::string_view key) const { return origin_of(key).kind == Origin::Kind::kGiven; }
+
   void wrong(std::string_view key, std::string_view message, std::string_view hint = {}) {
-    const Origin& origin =
-        resolved_.origins[static_cast<std::size_t>(find_field(key) - fields().data())];
+    const Origin& origin = origin_of(key);
     Place place;
     if (origin.kind == Origin::Kind::kGiven) place.file = origin.where;
     if (origin.kind == Origin::Kind::kDerived) place.file = "from " + origin.where;
@@ -48,6 +50,10 @@ class Check {
   }
 
  private:
+  const Origin& origin_of(std::string_view key) const {
+    return resolved_.origins[static_cast<std::size_t>(find_field(key) - fields().data())];
+  }
+
   const ResolvedConfig& resolved_;
   Mistakes& mistakes_;
 };
@@ -148,6 +154,18 @@ void check_train(const Config& config, Check& check) {
     check.wrong("train.auto_batch", "train.batch_size is given, which it would find",
                 "Leave one of them out.");
   }
+  if (train.auto_batch && train.global_batch_size > 0 && train.gradient_accumulation > 0) {
+    check.wrong("train.auto_batch",
+                "train.global_batch_size and train.gradient_accumulation are given, and leave "
+                "nothing to find",
+                "Leave one of the three out.");
+  }
+  if (train.auto_block_size && check.given("data.block_size")) {
+    check.wrong(
+        "train.auto_block_size", "data.block_size is given, which it would find",
+        "Leave one of them out (~data.block_size on the command line); model.n_positions is "
+        "the most that it takes.");
+  }
   const std::int64_t global = train.global_batch_size;
   if (global == 0) return;
   if (train.batch_size > global) {
@@ -200,9 +218,10 @@ void check_parallel(const Config& config, Check& check) {
                 "Set parallel.strategy=hybrid_shard, or parallel.reduce to each or last.");
   }
   if (parallel.activation_offload &&
-      parallel.activation_checkpointing.kind == ActivationCheckpointing::Kind::kNone) {
+      parallel.activation_checkpointing.kind != ActivationCheckpointing::Kind::kBlocks) {
     check.wrong("parallel.activation_offload",
-                "only inputs of checkpointed blocks are offloaded, and no block is checkpointed",
+                "only inputs of blocks that are computed again as a whole are offloaded, and "
+                "parallel.activation_checkpointing has none",
                 "Set parallel.activation_checkpointing to full or a number.");
   }
 }

@@ -64,7 +64,7 @@ Arguments after the config, applied in order, after all files:
 | `model={n_layer: 2, n_head: 2}` | several settings of a group |
 
 ## Errors
-Unknown keys, duplicate keys, wrong types, values out of range and contradictions are all reported at once, each with `file:line:column: key: message`, and the command ends with code 2:
+Unknown keys, duplicate keys, wrong types and values out of range are all reported at once, each with `file:line:column: key: message`, and the command ends with code 2. Contradictions between settings come together as well, once each value by itself is right:
 
 ```text
 my.yaml:2:3: model.n_layr: unknown key. Did you mean 'model.n_layer'?

@@ -95,8 +95,14 @@ class Converter {
       return text;
     }
     const bool list = node.kind == YamlNode::Kind::kSequence;
-    wrong(node, "must be a " + std::string(to_string(field_.type)) + ", not a " +
-                    (list ? "list" : "mapping"));
+    const bool countable = field_.type != FieldType::kBoolean &&
+                           field_.type != FieldType::kCheckpointing &&
+                           field_.type != FieldType::kText;
+    const std::string_view article = !countable                            ? ""
+                                     : field_.type == FieldType::kInterval ? "an "
+                                                                           : "a ";
+    wrong(node, "must be " + std::string(article) + std::string(to_string(field_.type)) +
+                    ", not a " + (list ? "list" : "mapping"));
     return std::nullopt;
   }
 

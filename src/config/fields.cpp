@@ -56,7 +56,7 @@ constexpr Field kFirstFields[] = {
         "run.threads",
         "Threads of tensor operations. Sums may differ in the last bits between thread counts.")
         .at_least(0)
-        .at_most(4096)
+        .at_most(1024)  // with thousands, sorts inside torch take more stack than a process has
         .unset_is("all cores")
         .warn(),
 
@@ -361,10 +361,13 @@ constexpr Field kFirstFields[] = {
         .at_most(kMost)
         .unset_is("off"),
     row<&Config::train, &TrainConfig::non_finite>(
-        "train.non_finite", "On a gradient that is not finite: skip the step, or stop.")
+        "train.non_finite",
+        "On a loss or gradient that is not finite: skip the batch, or stop. In f16 a gradient that "
+        "overflows by the loss scale is neither: its batch is left out and the scale halves.")
         .one_of(kNonFinites),
-    row<&Config::train, &TrainConfig::max_skipped>("train.max_skipped",
-                                                   "Stop after more skipped steps in a row.")
+    row<&Config::train, &TrainConfig::max_skipped>(
+        "train.max_skipped",
+        "Stop after more skipped batches in a row; those that lower f16's loss scale do not count.")
         .in("steps")
         .at_least(0)
         .at_most(kMost),

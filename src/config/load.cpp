@@ -279,6 +279,10 @@ void load_group_file(const Override& item, const Path& config_folder, FileLoader
 }  // namespace
 
 ResolvedConfig load_config(const ConfigSource& source) {
+  std::error_code unknown;
+  if (source.config_dir && !std::filesystem::is_directory(*source.config_dir, unknown)) {
+    throw Error(ErrorKind::kUsage, "--config-dir is not a folder", source.config_dir->string());
+  }
   Mistakes mistakes;
   FileLoader files(source, mistakes);
   std::vector<Path> folders;

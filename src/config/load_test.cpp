@@ -234,6 +234,12 @@ TEST_F(LoadTest, FindsContradictionsBetweenSettings) {
       {{"train.global_batch_size=4", "train.gradient_accumulation=5"}, "5 micro-batches are more"},
       {{"train.global_batch_size=10", "train.batch_size=2", "train.gradient_accumulation=2"},
        "10 is no multiple of"},
+      {{"train.auto_batch=true", "train.batch_size=8"},
+       "train.auto_batch: train.batch_size is given"},
+      {{"train.auto_batch=true", "train.global_batch_size=8", "train.gradient_accumulation=2"},
+       "leave nothing to find"},
+      {{"train.auto_block_size=true", "data.block_size=32"},
+       "train.auto_block_size: data.block_size is given"},
       {{"parallel.strategy=ddp", "parallel.shard_degree=2"},
        "parallel.shard_degree: 2 ranks cannot share a model that parallel.strategy=ddp keeps "
        "whole"},
@@ -243,7 +249,10 @@ TEST_F(LoadTest, FindsContradictionsBetweenSettings) {
       {{"parallel.reduce=two_hop"}, "parallel.strategy=auto does not have several such groups"},
       {{"parallel.reduce=two_hop", "parallel.strategy=full_shard"}, "does not have several"},
       {{"parallel.activation_offload=true"},
-       "no block is checkpointed. Set parallel.activation_ch"},
+       "parallel.activation_checkpointing has none. Set parallel.activation_ch"},
+      {{"parallel.activation_offload=true", "parallel.activation_checkpointing=selective"},
+       "parallel.activation_checkpointing has none"},
+      {{"parallel.activation_offload={horizon: 2}"}, "must be true or false, not a mapping"},
       {{"precision.compute=f32", "precision.param_dtype=bf16"},
        "precision.param_dtype: is another name of precision.compute, and they differ"},
       {{"model.embd_dropout=-0.5"}, "model.embd_dropout: must be -1"},
@@ -255,6 +264,12 @@ TEST_F(LoadTest, FindsContradictionsBetweenSettings) {
   }
 }
 
+TEST_F(LoadTest, ABlockThatFollowsFromTheContextMayBeFound) {
+  const ResolvedConfig resolved = load_overridden({"train.auto_block_size=true"});
+  EXPECT_EQ(resolved.config.data.block_size, resolved.config.model.n_positions);
+  EXPECT_EQ(config_from_yaml(resolved.yaml(), "record"), resolved.config);
+}
+
 TEST_F(LoadTest, ReadsTheNamesOfOtherTrainers) {
   const auto parallel = [this](std::vector<std::string> overrides) {
     return load_overridden(std::move(overrides)).config.parallel;
@@ -262,10 +277,17 @@ TEST_F(LoadTest, ReadsTheNamesOfOtherTrainers) {
   const struct {
     const char* text;
     Strategy strategy;
-  } kStrategyNames[] = {
-      {"mics", Strategy::kHybridShard}, {"fsdp", Strategy::kFullShard},
-      {"zero3", Strategy::kFullShard},  {"zero2", Strategy::kShardGradOp},
-      {"no_shard", Strategy::kDdp},     {"hybrid_shard_zero2", Strategy::kHybridShardZero2}};
+  } kStrategyNames[] = {{"mics", Strategy::kHybridShard},
+                        {"fsdp", Strategy::kFullShard},
+                        {"zero3", Strategy::kFullShard},
+                        {"zero2", Strategy::kShardGradOp},
+                        {"no_shard", Strategy::kDdp},
+                        {"hybrid_shard_zero2", Strategy::kHybridShardZero2},
+                        {"FULL_SHARD", Strategy::kFullShard},
+                        {"SHARD_GRAD_OP", Strategy::kShardGradOp},
+                        {"NO_SHARD", Strategy::kDdp},
+                        {"HYBRID_SHARD", Strategy::kHybridShard},
+                        {"_HYBRID_SHARD_ZERO2", Strategy::kHybridShardZero2}};
   for (const auto& item : kStrategyNames) {
     EXPECT_EQ(parallel({std::string("parallel.strategy=") + item.text}).strategy, item.strategy);
   }
@@ -273,6 +295,17 @@ TEST_F(LoadTest, ReadsTheNamesOfOtherTrainers) {
   EXPECT_EQ(
       parallel({"parallel.shard_degree=4", "~parallel.sharded_data_parallel_degree"}).shard_degree,
       0);
+  EXPECT_EQ(parallel({"parallel.activation_offload.horizon=7"}).activation_offload_horizon, 7);
+  EXPECT_EQ(parallel({"parallel.backward_prefetch=BACKWARD_POST"}).backward_prefetch,
+            BackwardPrefetch::kPost);
+  EXPECT_EQ(parallel({"parallel.state_dict_type=FULL_STATE_DICT"}).state_dict_type,
+            StateDictType::kFull);
+  for (const char* name : {"float16", "fp16", "half"}) {
+    const std::string text = std::string("precision.compute=") + name;
+    EXPECT_EQ(load_overridden({text}).config.precision.compute, Compute::kF16) << name;
+  }
+  EXPECT_EQ(load_overridden({"precision.reduce_dtype=bfloat16"}).config.precision.reduce_dtype,
+            ReduceDtype::kBf16);
   EXPECT_EQ(parallel({"parallel.limit_all_gathers=3"}).limit_all_gathers, 3);
   EXPECT_EQ(parallel({"parallel.limit_all_gathers=false"}).limit_all_gathers, 0);
   EXPECT_EQ(parallel({"parallel.limit_all_gathers=5", "parallel.limit_all_gathers=true"})
@@ -328,6 +361,12 @@ TEST_F(LoadTest, RemarksOnWhatHasAnotherEffect) {
        "makes parallel.strategy=full_shard the same as shard_grad_op"},
       {{"parallel.strategy=hybrid_shard_zero2", "parallel.reshard_after_forward=true"},
        "the same as hybrid_shard."},
+      {{"parallel.strategy=ddp", "parallel.max_live_parameters=9",
+        "parallel.reshard_after_forward=true"},
+       "parallel.strategy=ddp gathers nothing, so these have no effect: "
+       "parallel.reshard_after_forward, parallel.max_live_parameters."},
+      {{"parallel.activation_offload_horizon=9"}, "parallel.activation_offload=true only"},
+      {{"precision.compute=bf16", "precision.loss_scale=9"}, "precision.compute=f16 only"},
   };
   for (const auto& item : kCases) {
     const std::vector<std::string> remarks = config_remarks(load_overridden(item.overrides).config);
@@ -417,6 +456,13 @@ TEST_F(LoadTest, GroupsComeFromFiles) {
   EXPECT_EQ(load_overridden({"model=narrow"}).config.model.n_embd, 32);
   EXPECT_EQ(load_overridden({"model.n_embd=128", "model=narrow"}).config.model.n_embd, 128)
       << "single settings win over files";
+  source_.config_dir = folder_.path() / "nowhere";
+  try {
+    load_overridden({});
+    ADD_FAILURE() << "a folder that is not there was accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("--config-dir is not a folder"), std::string::npos);
+  }
 }
 
 TEST_F(LoadTest, ALaterPresetReplacesEarlierSizes) {

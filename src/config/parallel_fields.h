@@ -18,18 +18,29 @@ inline constexpr Synonym kStrategySynonyms[] = {{"fsdp", "full_shard"},
                                                 {"zero3", "full_shard"},
                                                 {"zero2", "shard_grad_op"},
                                                 {"mics", "hybrid_shard"},
-                                                {"no_shard", "ddp"}};
+                                                {"no_shard", "ddp"},
+                                                {"FULL_SHARD", "full_shard"},
+                                                {"SHARD_GRAD_OP", "shard_grad_op"},
+                                                {"NO_SHARD", "ddp"},
+                                                {"HYBRID_SHARD", "hybrid_shard"},
+                                                {"_HYBRID_SHARD_ZERO2", "hybrid_shard_zero2"}};
 inline constexpr std::string_view kTransports[] = {"auto", "gloo", "shm", "mpi", "nccl"};
 inline constexpr std::string_view kAutoBools[] = {"auto", "true", "false"};
 inline constexpr std::string_view kWraps[] = {"transformer", "size", "none"};
 inline constexpr std::string_view kPrefetches[] = {"pre", "post", "none"};
+inline constexpr Synonym kPrefetchSynonyms[] = {{"BACKWARD_PRE", "pre"}, {"BACKWARD_POST", "post"}};
 inline constexpr std::string_view kStateDictTypes[] = {"full", "sharded", "local"};
+inline constexpr Synonym kStateDictSynonyms[] = {
+    {"FULL_STATE_DICT", "full"}, {"SHARDED_STATE_DICT", "sharded"}, {"LOCAL_STATE_DICT", "local"}};
 inline constexpr std::string_view kReduceGradients[] = {"auto", "last", "each", "two_hop"};
 inline constexpr Synonym kLimitSynonyms[] = {{"true", "2"}, {"false", "0"}};
 inline constexpr Synonym kOffloadSynonyms[] = {
     {"none", "false"}, {"params", "true"}, {"params_and_optimizer", "true"}};
 inline constexpr std::string_view kComputes[] = {"auto", "f32", "bf16", "f16"};
 inline constexpr std::string_view kReduceDtypes[] = {"f32", "bf16", "f16"};
+inline constexpr Synonym kDtypeSynonyms[] = {{"float32", "f32"},   {"fp32", "f32"},
+                                             {"bfloat16", "bf16"}, {"float16", "f16"},
+                                             {"fp16", "f16"},      {"half", "f16"}};
 
 inline constexpr double kMostWhole = 9e15;  // whole numbers up to here are exact as double
 
@@ -91,7 +102,8 @@ inline constexpr Field kParallelFields[] = {
         "parallel.backward_prefetch",
         "When backward asks for the parameters of the unit that follows: before a unit's own "
         "backward (pre), after it (post), or when they are needed (none).")
-        .one_of(kPrefetches),
+        .one_of(kPrefetches)
+        .also(kPrefetchSynonyms),
     row<&Config::parallel, &ParallelConfig::forward_prefetch>(
         "parallel.forward_prefetch",
         "Forward asks for the parameters of the unit that follows before it computes one."),
@@ -141,7 +153,8 @@ inline constexpr Field kParallelFields[] = {
         "parallel.state_dict_type",
         "Accepted; every rank saves its part, any number of ranks loads it, and the trained model "
         "is one file, whatever it says.")
-        .one_of(kStateDictTypes),
+        .one_of(kStateDictTypes)
+        .also(kStateDictSynonyms),
     row<&Config::parallel, &ParallelConfig::activation_checkpointing>(
         "parallel.activation_checkpointing",
         "What backward computes again instead of keeping it: nothing, the cheap operations of "
@@ -152,6 +165,7 @@ inline constexpr Field kParallelFields[] = {
     row<&Config::parallel, &ParallelConfig::activation_offload_horizon>(
         "parallel.activation_offload_horizon",
         "With activation_offload: blocks whose inputs are on the device at once.")
+        .or_key("parallel.activation_offload.horizon")
         .in("blocks")
         .at_least(1)
         .at_most(10000),
@@ -191,22 +205,26 @@ inline constexpr Field kParallelFields[] = {
         "Format of activations and products, and of gathered parameters; weights and optimizer "
         "state stay f32. auto takes what the device does fast.")
         .one_of(kComputes)
+        .also(kDtypeSynonyms)
         .checked(check_number_format)
         .warn(),
     row<&Config::precision, &PrecisionConfig::param_dtype>(
         "precision.param_dtype", "Another name of precision.compute; auto leaves that as it is.")
         .one_of(kComputes)
+        .also(kDtypeSynonyms)
         .checked(check_number_format)
         .warn(),
     row<&Config::precision, &PrecisionConfig::reduce_dtype>(
         "precision.reduce_dtype",
         "Format in which gradients travel; they are added in f32 and rounded once.")
         .one_of(kReduceDtypes)
+        .also(kDtypeSynonyms)
         .checked(check_number_format)
         .warn(),
     row<&Config::precision, &PrecisionConfig::buffer_dtype>(
         "precision.buffer_dtype", "Accepted; these models have no buffers.")
         .one_of(kComputes)
+        .also(kDtypeSynonyms)
         .checked(check_number_format),
     row<&Config::precision, &PrecisionConfig::loss_scale>(
         "precision.loss_scale", "First loss scale of f16; it adapts from there.")

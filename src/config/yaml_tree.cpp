@@ -12,13 +12,18 @@ namespace {
 
 struct StopReading {};  // thrown inside this file after a mistake that leaves nothing to read on
 
+// libyaml looks for no byte order mark where it is told the encoding; editors on Windows write one.
+std::string_view without_mark(std::string_view text) {
+  return text.substr(text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
+}
+
 class Parser {
  public:
   Parser(std::string_view text, const std::string& file, Mistakes& mistakes, bool whole_place)
-      : file_(file), mistakes_(mistakes), whole_place_(whole_place), text_(text) {
+      : file_(file), mistakes_(mistakes), whole_place_(whole_place), text_(without_mark(text)) {
     if (yaml_parser_initialize(&parser_) == 0) throw std::bad_alloc();
-    yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text.data()),
-                                 text.size());
+    yaml_parser_set_input_string(&parser_, reinterpret_cast<const unsigned char*>(text_.data()),
+                                 text_.size());
     yaml_parser_set_encoding(&parser_, YAML_UTF8_ENCODING);
   }
   ~Parser() { yaml_parser_delete(&parser_); }

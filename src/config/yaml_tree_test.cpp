@@ -51,6 +51,20 @@ TEST(YamlTree, ExpandsAliases) {
   EXPECT_EQ(root->find("b")->find("k")->text, "1");
 }
 
+TEST(YamlTree, IgnoresAByteOrderMark) {
+  Mistakes mistakes;
+  const auto root = parse_yaml(
+      "\xEF\xBB\xBF"
+      "a: 1\nb: 2\n",
+      "f", mistakes);
+  ASSERT_TRUE(root && mistakes.empty());
+  EXPECT_EQ(root->find("b")->text, "2");
+  EXPECT_NE(mistake_in("\xEF\xBB\xBF"
+                       "a: 1\na: 2\n")
+                .find("f:2:1: a: given twice"),
+            std::string::npos);
+}
+
 TEST(YamlTree, NamesWhatIsWrong) {
   EXPECT_NE(mistake_in("a:\n\tb: 1\n").find("f:2:1: not valid YAML: a tab where YAML needs spaces"),
             std::string::npos)
