@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
 constexpr char kWeightsName[] = "model.safetensors";
+constexpr char kRecordName[] =
+    "tessera_model.json";  // {"step": 40}: made here, of which checkpoint
 constexpr std::string_view kTokenizerFolder = "tokenizer/";
 
 // Target name -> name in the checkpoint. What only Tessera reads stays behind.
@@ -25,7 +27,7 @@ std::map<std::string, std::string> small_files(const CheckpointReader& checkpoin
     if (name == kStateName || name == kConfigName || name == kInfoName) continue;
     const bool of_tokenizer = name.starts_with(kTokenizerFolder);
     const std::string target = of_tokenizer ? name.substr(kTokenizerFolder.size()) : name;
-    if (target == kWeightsName || !chosen.emplace(target, name).second) {
+    if (target == kWeightsName || target == kRecordName || !chosen.emplace(target, name).second) {
       throw Error(ErrorKind::kCorrupt,
                   "a model's folder cannot hold " + name + " beside another file of that name",
                   checkpoint.path().string());
@@ -34,33 +36,29 @@ std::map<std::string, std::string> small_files(const CheckpointReader& checkpoin
   return chosen;
 }
 
-// Files of a tokenizer, and of models that other programs have saved.
+// Files of a tokenizer, and of models that other programs have saved. The record is last: what
+// lacks it is not known to be ours.
+constexpr std::array kNamesOfAModel = {"config.json",
+                                       kWeightsName,
+                                       "generation_config.json",
+                                       "tokenizer.json",
+                                       "tokenizer_config.json",
+                                       "special_tokens_map.json",
+                                       "vocab.json",
+                                       "merges.txt",
+                                       "tessera_tokenizer.json",
+                                       kRecordName};
+
 bool belongs_to_a_model(std::string_view name) {
-  constexpr std::array names = {"model.safetensors",
-                                "config.json",
-                                "generation_config.json",
-                                "tokenizer.json",
-                                "tokenizer_config.json",
-                                "special_tokens_map.json",
-                                "vocab.json",
-                                "merges.txt",
-                                "tessera_tokenizer.json"};
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::find(kNamesOfAModel.begin(), kNamesOfAModel.end(), name) != kNamesOfAModel.end();
 }
 
-void require_replaceable(FileSystem& files, const Path& folder,
-                         const std::map<std::string, std::string>& ours) {
-  if (!files.exists(folder)) return;
-  if (!files.is_directory(folder)) {
-    throw Error(ErrorKind::kIo, "cannot write a model: a file stands where its folder must be",
-                folder.string(), "Move it away, or choose another folder.");
-  }
-  for (const std::string& name : files.list(folder)) {
-    if (ours.contains(name) || belongs_to_a_model(name)) continue;
-    throw Error(ErrorKind::kIo,
-                "cannot write a model: the folder holds something else as well: " + name,
-                folder.string(), "Move that away, or choose another folder.");
-  }
+std::string record_of(std::int64_t step) { return "{\"step\": " + std::to_string(step) + "}\n"; }
+
+// "runs/a/model/" means the folder itself.
+Path without_slash(const Path& folder) {
+  const Path target = folder.has_filename() ? folder : folder.parent_path();
+  return (target.has_parent_path() ? target.parent_path() : Path(".")) / target.filename();
 }
 
 void write_weights(const CheckpointReader& checkpoint, StagedFolder& staged) {
@@ -91,23 +89,51 @@ void write_weights(const CheckpointReader& checkpoint, StagedFolder& staged) {
 
 }  // namespace
 
+void require_replaceable_model(FileSystem& files, const Path& folder) {
+  constexpr char kOrNoModel[] = " away, or set checkpoint.unified_model=false.";
+  if (!files.exists(folder)) return;
+  if (!files.is_directory(folder)) {
+    throw Error(ErrorKind::kIo,
+                "the model of the run cannot be written: a file stands where its folder must be",
+                folder.string(), "Move it" + std::string(kOrNoModel));
+  }
+  for (const std::string& name : files.list(folder)) {
+    if (belongs_to_a_model(name)) continue;
+    throw Error(ErrorKind::kIo,
+                "the model of the run cannot be written: its folder holds something else as "
+                "well: " +
+                    name,
+                folder.string(), "Move " + (folder / name).string() + kOrNoModel);
+  }
+}
+
+bool remove_unified_model(FileSystem& files, const Path& folder,
+                          const std::optional<std::int64_t>& keep) {
+  const Path visible = without_slash(folder);
+  settle_replacement(files, visible);
+  if (!files.exists(visible / kRecordName)) return false;
+  if (keep.has_value() && files.read(visible / kRecordName) == record_of(*keep)) return false;
+  for (const char* name : kNamesOfAModel) files.remove_all(visible / name);
+  if (files.list(visible).empty()) files.remove_all(visible);
+  files.sync_directory(visible.parent_path());
+  return true;
+}
+
 void write_unified_model(const CheckpointReader& checkpoint, FileSystem& files,
                          const Path& folder) {
-  // "runs/a/model/" means the folder itself.
-  const Path target = folder.has_filename() ? folder : folder.parent_path();
-  const Path parent = target.has_parent_path() ? target.parent_path() : Path(".");
-  const Path visible = parent / target.filename();
+  const Path visible = without_slash(folder);
   const std::map<std::string, std::string> small = small_files(checkpoint);
   if (!small.contains("config.json")) {
     throw Error(ErrorKind::kCorrupt, "the checkpoint holds no config.json, which a model needs",
                 checkpoint.path().string());
   }
-  create_durably(files, parent);
+  create_durably(files, visible.parent_path());
   settle_replacement(files, visible);
-  require_replaceable(files, visible, small);
+  require_replaceable_model(files, visible);
   StagedFolder staged(files, visible);
   write_weights(checkpoint, staged);
   for (const auto& [name, source] : small) staged.write(name, checkpoint.file(source));
+  staged.write(kRecordName, record_of(checkpoint.step()));
   staged.commit();
 }
 

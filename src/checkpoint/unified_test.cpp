@@ -49,9 +49,9 @@ TEST(UnifiedModelTest, IsTheSameFromAnyNumberOfRanks) {
   for (const int ranks : {1, 3, 4}) {
     const CheckpointReader checkpoint = run.saved(ranks);
     write_unified_model(checkpoint, *run.files, run.model);
-    EXPECT_EQ(
-        run.files->list(run.model),
-        (std::vector<std::string>{"config.json", "merges.txt", "model.safetensors", "vocab.json"}));
+    EXPECT_EQ(run.files->list(run.model),
+              (std::vector<std::string>{"config.json", "merges.txt", "model.safetensors",
+                                        "tessera_model.json", "vocab.json"}));
     EXPECT_EQ(run.files->list(run.model.parent_path()), (std::vector<std::string>{"model"}));
     EXPECT_EQ(run.files->read(run.model / "vocab.json"), "{\"a\": 0}");
     const SafetensorsModel model(run.model);
@@ -101,8 +101,29 @@ TEST(UnifiedModelTest, LeavesAFolderAloneThatHoldsSomethingElse) {
   run.write(run.model / "tokenizer.json", "of an older model");
   run.write(run.model.parent_path() / ".model.partial" / "model.safetensors", "of a dead process");
   EXPECT_EQ(run.error_of(checkpoint), "no error");
-  EXPECT_EQ(run.files->list(run.model).size(), 4u);
+  EXPECT_EQ(run.files->list(run.model).size(), 5u);
   EXPECT_EQ(run.files->list(run.model.parent_path()), (std::vector<std::string>{"model"}));
+}
+
+TEST(UnifiedModelTest, RemovesOnlyWhatItMadeOfAnotherCheckpoint) {
+  UnifiedRun run;
+  const auto removed = [&](std::optional<std::int64_t> keep) {
+    return remove_unified_model(*run.files, run.model, keep);
+  };
+  EXPECT_FALSE(removed({}));  // there is none
+  write_unified_model(run.saved(2), *run.files, run.model);
+  EXPECT_FALSE(removed(7));
+  run.write(run.model / "notes.txt", "mine");
+  EXPECT_TRUE(removed(8));
+  EXPECT_EQ(run.files->list(run.model), (std::vector<std::string>{"notes.txt"}));
+  run.files->remove_all(run.model);
+  run.write(run.model / "model.safetensors", "of another program");
+  EXPECT_FALSE(removed({}));
+  write_unified_model(run.saved(2), *run.files, run.model);
+  // As a process leaves it that dies between its two renames.
+  run.files->rename(run.model, run.model.parent_path() / ".model.replaced");
+  EXPECT_TRUE(removed({}));
+  EXPECT_TRUE(run.files->list(run.model.parent_path()).empty());
 }
 
 TEST(UnifiedModelTest, ACheckpointThatIsNoModelIsRefused) {

@@ -478,6 +478,7 @@ void Executor::decide(const std::vector<double>& sums, StepState& state) {
     if (first_bad < 0 && !std::isfinite(sums[kSquares + flat])) first_bad = static_cast<int>(flat);
   }
   const double scaled_norm = std::sqrt(squares), scale = options_.loss_scale.scale;
+  outcome.loss_scale = scale;
   outcome.grad_norm = scaled_norm / scale;
   outcome.applied = std::isfinite(outcome.loss) && std::isfinite(squares);
   if (!outcome.applied) return name_culprit(sums, first_bad, outcome);
@@ -526,6 +527,7 @@ void Executor::update_scale(const StepState& state) {
   LossScale& scale = options_.loss_scale;
   constexpr std::int64_t kGrowthInterval = 2000;  // as torch.amp.GradScaler
   constexpr double kSmallest = 1.0, kGreatest = 16777216.0;
+  if (!std::isfinite(state.outcome.loss)) return;  // it is not scaled yet where it is computed
   if (!state.outcome.applied) {
     scale.scale = std::max(scale.scale / 2, kSmallest);
     scale.good_steps = 0;

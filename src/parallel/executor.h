@@ -23,8 +23,8 @@ struct ClipPolicy {
   double max_norm = 0;  // 0: off
 };
 
-// Dynamic scaling of the loss, for f16: doubled after `growth_interval` good steps, halved after an
-// overflow.
+// Dynamic scaling of the loss, for f16: doubled after 2,000 good steps, halved after an overflow of
+// a gradient. A loss that is not finite is none: it leaves the scale alone.
 struct LossScale {
   double scale = 1.0;
   std::int64_t good_steps = 0;
@@ -42,6 +42,7 @@ struct StepOutcome {
   double weight = 0;      // sum of target weights
   double local_loss = 0;  // of this rank's rows alone; 0 where it had none
   double grad_norm = 0;   // before clipping, loss scale removed
+  double loss_scale = 1;  // the one used
   bool applied = false;   // false: a value was not finite and no parameter changed
   // What was not finite: "loss", or "gradient of UNIT"; with the rank where it began, if known.
   std::string not_finite;

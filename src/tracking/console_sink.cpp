@@ -82,6 +82,8 @@ void ConsoleSink::show(const StepEvent& event) {
   draw(train_, now);
 }
 
+void ConsoleSink::show(const LossScaleEvent& event) { terminal_->print(loss_scale_line(event)); }
+
 void ConsoleSink::show(const EvalEvent& event) {
   end_side();
   terminal_->print(eval_line(event));

@@ -37,6 +37,7 @@ class ConsoleSink final : public Sink {
   void show(const StartEvent& event);
   void show(const ProgressEvent& event);
   void show(const StepEvent& event);
+  void show(const LossScaleEvent& event);
   void show(const EvalEvent& event);
   void show(const CheckpointEvent& event);
   void show(const EndEvent& event);

@@ -127,6 +127,12 @@ std::string step_line(const StepEvent& event) {
          format_duration(event.seconds_to_end.value_or(-1));
 }
 
+std::string loss_scale_line(const LossScaleEvent& event) {
+  return "loss scale step " + std::to_string(event.step) + " | " +
+         format_fixed(event.loss_scale, event.loss_scale < 10 ? 1 : 0) + " | the " +
+         event.not_finite + " overflowed: its batch is left out";
+}
+
 std::string eval_line(const EvalEvent& event) {
   return "eval step " + std::to_string(event.step) + " | loss " + measure(event.loss, 4) +
          " | ppl " + measure(event.perplexity, 2) + " | acc " +

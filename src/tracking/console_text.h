@@ -18,6 +18,8 @@ namespace tessera {
 // clang-format on
 // What is not known is "-" (an unknown time --:--:--), what is not finite nan, inf or -inf.
 std::string step_line(const StepEvent& event);
+// loss scale step 1200 | 32768 | the gradient of h.0 overflowed: its batch is left out
+std::string loss_scale_line(const LossScaleEvent& event);
 // eval step 1200 | loss 3.1021 | ppl 22.25 | acc 0.371 | 12.3 s
 std::string eval_line(const EvalEvent& event);
 

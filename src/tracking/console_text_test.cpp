@@ -182,6 +182,11 @@ TEST(ConsoleTextTest, StartTableTellsEverythingAligned) {
   EXPECT_EQ(start_table(event), expected);
 }
 
+TEST(ConsoleTextTest, LossScaleLineSaysWhatOverflowed) {
+  EXPECT_EQ(loss_scale_line({.step = 3, .loss_scale = 32768, .not_finite = "gradient of h.0"}),
+            "loss scale step 3 | 32768 | the gradient of h.0 overflowed: its batch is left out");
+}
+
 TEST(ConsoleTextTest, EndNamesBestLossModelAndNextCommands) {
   EndEvent event;
   event.status = EndStatus::kEarlyStopped;

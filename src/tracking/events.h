@@ -68,6 +68,7 @@ struct StepEvent {
   std::optional<double>
       mfu;             // model FLOPs utilisation, 0 to 1; empty: the device's peak is not known
   double seconds = 0;  // of this step
+  std::optional<double> loss_scale;  // the one used; empty: the loss is not scaled
 
   std::int64_t total_steps = 0;
   std::uint64_t memory_bytes = 0;  // of this rank: the device's in use, or resident on a CPU
@@ -75,6 +76,13 @@ struct StepEvent {
   // its peak ("peak"), kept by the allocator ("reserved"), and moved to the host ("host").
   std::vector<std::pair<std::string, std::int64_t>> memory;
   std::optional<double> seconds_to_end;  // empty: not known yet
+};
+
+// A scaled gradient overflowed: its batch is left out, and the loss scale falls.
+struct LossScaleEvent {
+  std::int64_t step = 0;   // optimizer updates done
+  double loss_scale = 0;   // from now on
+  std::string not_finite;  // "gradient of h.0"
 };
 
 struct EvalEvent {
@@ -114,7 +122,7 @@ struct EndEvent {
   std::vector<LabelledText> commands;
 };
 
-using Event =
-    std::variant<StartEvent, ProgressEvent, StepEvent, EvalEvent, CheckpointEvent, EndEvent>;
+using Event = std::variant<StartEvent, ProgressEvent, StepEvent, LossScaleEvent, EvalEvent,
+                           CheckpointEvent, EndEvent>;
 
 }  // namespace tessera

@@ -40,12 +40,21 @@ Json to_json(const ProgressEvent&) { return nullptr; }
 Json to_json(const StepEvent& e) {
   Json memory = Json::object();
   for (const auto& [point, bytes] : e.memory) memory[point] = bytes;
-  return {{"event", "step"},          {"step", e.step},
-          {"epoch", e.epoch},         {"loss", e.loss},
-          {"grad_norm", e.grad_norm}, {"lr", e.lr},
-          {"tokens", e.tokens},       {"tokens_per_second", e.tokens_per_second},
-          {"mfu", or_null(e.mfu)},    {"seconds", e.seconds},
-          {"memory_bytes", memory}};
+  Json json = {{"event", "step"},          {"step", e.step},
+               {"epoch", e.epoch},         {"loss", e.loss},
+               {"grad_norm", e.grad_norm}, {"lr", e.lr},
+               {"tokens", e.tokens},       {"tokens_per_second", e.tokens_per_second},
+               {"mfu", or_null(e.mfu)},    {"seconds", e.seconds},
+               {"memory_bytes", memory}};
+  if (e.loss_scale) json["loss_scale"] = *e.loss_scale;
+  return json;
+}
+
+Json to_json(const LossScaleEvent& e) {
+  return {{"event", "loss_scale"},
+          {"step", e.step},
+          {"loss_scale", e.loss_scale},
+          {"not_finite", e.not_finite}};
 }
 
 Json to_json(const EvalEvent& e) {

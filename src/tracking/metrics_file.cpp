@@ -76,6 +76,7 @@ void read_step(const Json& json, History& history) {
   event.tokens_per_second = number(json, "tokens_per_second");
   event.mfu = maybe_number(json, "mfu");
   event.seconds = number(json, "seconds");
+  event.loss_scale = maybe_number(json, "loss_scale");
   if (const auto memory = json.find("memory_bytes"); memory != json.end()) {
     for (const auto& [point, bytes] : memory->items()) {
       event.memory.emplace_back(point, bytes.get<std::int64_t>());

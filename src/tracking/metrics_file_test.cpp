@@ -63,6 +63,10 @@ TEST(JsonLineTest, HasExactlyTheDocumentedFieldsInOrder) {
             R"({"event":"step","step":3,"epoch":0.25,"loss":2.5,"grad_norm":1.5,"lr":0.0003,)"
             R"("tokens":2304,"tokens_per_second":812.5,"mfu":0.5,"seconds":0.125,)"
             R"("memory_bytes":{"start":1024,"peak":4096}})");
+  step.loss_scale = 32768;
+  EXPECT_TRUE(to_json_line(step).ends_with(R"("peak":4096},"loss_scale":32768.0})"));
+  EXPECT_EQ(to_json_line(LossScaleEvent{.step = 3, .loss_scale = 1.5, .not_finite = "loss"}),
+            R"({"event":"loss_scale","step":3,"loss_scale":1.5,"not_finite":"loss"})");
   EvalEvent eval;
   eval.step = 3;
   eval.loss = 2.5;

@@ -159,14 +159,15 @@ void TrainLoop::compare_weights_if_due() {
 
 void TrainLoop::count_skipped(const StepOutcome& outcome) {
   TrainerState& state = session_.state;
-  const std::string what =
-      "step " + std::to_string(state.step + 1) + ": the " + outcome.not_finite + " is not finite";
-  // Under loss scaling an overflow is how the scale is found.
-  if (state.loss_scale.enabled && state.loss_scale.scale > 1.0) {
-    session_.log.detail(what + "; the loss scale falls to " +
-                        format_fixed(state.loss_scale.scale, 0));
+  // Scaled gradients overflow: that is how the scale is found.
+  if (state.loss_scale.scale < outcome.loss_scale) {
+    session_.tracker.emit(LossScaleEvent{.step = state.step,
+                                         .loss_scale = state.loss_scale.scale,
+                                         .not_finite = outcome.not_finite});
     return;
   }
+  const std::string what =
+      "step " + std::to_string(state.step + 1) + ": the " + outcome.not_finite + " is not finite";
   ++state.skipped_in_a_row;
   const TrainConfig& train = session_.config().train;
   const std::int64_t allowed = train.non_finite == NonFinite::kSkip ? train.max_skipped : 0;
@@ -229,6 +230,7 @@ void TrainLoop::report_step(const StepOutcome& outcome, double lr, double second
   event.tokens_per_second = rate_.take();
   event.mfu = mfu(event.tokens_per_second);
   event.seconds = seconds;
+  if (state.loss_scale.enabled) event.loss_scale = outcome.loss_scale;
   event.total_steps = session_.plan.total_steps;
   event.memory_bytes = memory_in_use(session_.plan.device);
   event.memory = memory_;
@@ -321,6 +323,7 @@ void TrainLoop::save(bool best) {
 
 void TrainLoop::report_finished(const std::vector<FinishedCheckpoint>& finished) {
   for (const FinishedCheckpoint& checkpoint : finished) {
+    if (at_checkpoint) at_checkpoint(checkpoint);
     session_.tracker.emit(
         CheckpointEvent{.step = checkpoint.step, .path = checkpoint.path.string()});
   }

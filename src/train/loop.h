@@ -26,6 +26,9 @@ class TrainLoop {
   TrainLoop(Session& session, CheckpointWriter* writer, SignalRequests& signals,
             std::function<double()> measure_gemm_rate, SampleFunction sample);
 
+  // Called when a checkpoint is durable, before its event is given, if set.
+  std::function<void(const FinishedCheckpoint&)> at_checkpoint;
+
   // Until the run is done, stopped or early-stopped; state and checkpoints are saved then, and the
   // reason returned. Error{kNumeric} after too many values that are not finite; Error of a failed
   // save.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <functional>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -85,11 +87,10 @@ StartEvent start_event(const Session& session, const std::optional<CheckpointRea
   return event;
 }
 
-// The command that goes on with a run: without what only its first start wants. Words as a shell
-// reads them.
-std::string resuming(const std::string& command_line) {
+// A command without some of its words, as a shell reads them.
+std::string without_words(const std::string& command_line,
+                          const std::function<bool(const std::string& word)>& dropped) {
   std::string result;
-  bool value_follows = false;
   for (std::size_t begin = 0; begin < command_line.size();) {
     std::size_t end = begin;
     for (bool quoted = false; end < command_line.size() && (quoted || command_line[end] != ' ');
@@ -98,11 +99,26 @@ std::string resuming(const std::string& command_line) {
     }
     const std::string word = command_line.substr(begin, end - begin);
     begin = end + 1;
-    const bool dropped = value_follows || word == "--fresh" || word.starts_with("--resume-from");
-    value_follows = word == "--resume-from";
-    if (!dropped) result += (result.empty() ? "" : " ") + word;
+    if (!dropped(word)) result += (result.empty() ? "" : " ") + word;
   }
   return result;
+}
+
+// The command that goes on with a run: without what only its first start wants.
+std::string resuming(const std::string& command_line) {
+  bool value_follows = false;
+  return without_words(command_line, [&](const std::string& word) {
+    const bool dropped = value_follows || word == "--fresh" || word.starts_with("--resume-from");
+    value_follows = word == "--resume-from";
+    return dropped;
+  });
+}
+
+// The same command with another value: a repeated override would be read, but pile up.
+std::string with_override(const std::string& command_line, const std::string& key,
+                          const std::string& value) {
+  const auto overridden = [&](const std::string& word) { return word.starts_with(key + "="); };
+  return without_words(command_line, overridden) + " " + key + "=" + value;
 }
 
 // A word as a shell reads it back.
@@ -125,8 +141,9 @@ std::vector<LabelledText> next_commands(const TrainRequest& request, const EndEv
   const std::string resume = resuming(request.command_line);
   if (end.status == EndStatus::kInterrupted) commands.push_back({"resume", resume});
   if (end.status == EndStatus::kDone && request.config.train.max_steps > 0) {
-    commands.push_back({"train on", resume + " train.max_steps=" +
-                                        std::to_string(2 * request.config.train.max_steps)});
+    commands.push_back(
+        {"train on", with_override(resume, "train.max_steps",
+                                   std::to_string(2 * request.config.train.max_steps))});
   }
   return commands;
 }
@@ -248,6 +265,7 @@ class TrainRun {
       folder_.create();
       lock_ = folder_.lock();
     }
+    if (makes_one_model(plan.layout.mesh)) require_replaceable_model(*files_, one_model());
     for (auto& sink : make_sinks({.metrics_path = folder_.metrics(),
                       .json_lines = request_.json,
                       .terminal = terminal_,
@@ -325,6 +343,11 @@ class TrainRun {
     };
     TrainLoop loop(session, writer.has_value() ? &*writer : nullptr, *signals_, measure_rate,
                    samples_with_others(session) ? sampler(session) : SampleFunction());
+    if (ranks_->first()) {
+      loop.at_checkpoint = [this](const FinishedCheckpoint& saved) {
+        forget_old_model(saved.step);
+      };
+    }
     try {
       end.status = loop.run();
     } catch (...) {
@@ -336,18 +359,60 @@ class TrainRun {
       end.exit_code = 128 + loop.stop_signal();
     } else {
       report_true_loss(session, loop.evaluation_targets());
-      unify_model(session, end);
+      if (ranks_->first()) {
+        forget_old_model(std::nullopt);  // an earlier process may have died before it could
+        unify_model(session, end);
+      }
     }
   }
 
+  Path one_model() const { return folder_.dir() / "model"; }
+  bool makes_one_model(const Mesh& mesh) const {
+    return mesh.shard > 1 && request_.config.checkpoint.unified_model;
+  }
+
   // Shards of a checkpoint as one model, through a buffer: no rank holds it whole.
-  void unify_model(const Session& session, const EndEvent& end) {
-    const bool wanted = ranks_->first() && session.groups().mesh.shard > 1 &&
-                        session.config().checkpoint.unified_model && !end.model.empty();
-    if (!wanted) return;
-    const Path folder = folder_.dir() / "model";
-    write_unified_model(CheckpointReader(end.model, Verify::kStructure), *files_, folder);
-    log_.info("one model of the shards of " + end.model + ": " + folder.string());
+  void unify_model(const Session& session, EndEvent& end) {
+    if (!makes_one_model(session.groups().mesh) || end.model.empty()) return;
+    const std::string shards = end.model;
+    const CheckpointReader checkpoint(shards, Verify::kStructure);
+    try {
+      write_unified_model(checkpoint, *files_, one_model());
+    } catch (const Error& error) {
+      throw Error(error.kind(),
+                  "training has ended and its checkpoint " + shards +
+                      " is whole, but one model could not be made of it: " + error.reason(),
+                  error.where(),
+                  error.remedy() + (error.remedy().empty() ? "" : " ") +
+                      "Then run the same command again: it only makes the model.");
+    }
+    end.model = one_model().string();
+    log_.info("one model of the shards of " + shards + ": " + end.model);
+  }
+
+  // One that an earlier end of this run made is not its result any more when another checkpoint is.
+  // That of `saved` is another one, too: the run may have gone back behind the older.
+  void forget_old_model(const std::optional<std::int64_t>& saved) {
+    try {
+      const std::optional<CheckpointEntry> result = resulting_checkpoint(silence_);
+      if (!result.has_value()) return;
+      const auto keep = result->step == saved ? std::nullopt : std::optional(result->step);
+      if (!remove_unified_model(*files_, one_model(), keep)) return;
+      log_.info("removed " + one_model().string() +
+                ", the model of an earlier checkpoint; the run's model is now in " +
+                result->path.string());
+    } catch (const Error& error) {
+      log_.warning("the model of an earlier checkpoint stays: " + std::string(error.what()));
+    }
+  }
+
+  // The best checkpoint, else the newest.
+  std::optional<CheckpointEntry> resulting_checkpoint(Log& log) {
+    if (const auto best = best_checkpoint(*files_, folder_.checkpoints(), log)) {
+      return CheckpointEntry{best->step, best->path};
+    }
+    const auto all = list_checkpoints(*files_, folder_.checkpoints());
+    return all.empty() ? std::nullopt : std::optional(all.back());
   }
 
   void note_progress(const Session& session, EndEvent& end) {
@@ -357,11 +422,7 @@ class TrainRun {
     end.best_eval_loss = state.best_eval_loss;
     if (!ranks_->first()) return;
     if (state.best_eval_loss.has_value()) end.best_eval_step = state.best_eval_step;
-    if (const auto best = best_checkpoint(*files_, folder_.checkpoints(), log_)) {
-      end.model = best->path.string();
-    } else if (const auto all = list_checkpoints(*files_, folder_.checkpoints()); !all.empty()) {
-      end.model = all.back().path.string();
-    }
+    if (const auto result = resulting_checkpoint(log_)) end.model = result->path.string();
   }
 
   // Out of memory: what held it, and what to do.
@@ -377,6 +438,7 @@ class TrainRun {
   void finish_failed(const Error& error, EndEvent& end,
                      std::chrono::steady_clock::time_point started) {
     end = failed_event(error, std::move(end));
+    end.commands = next_commands(request_, end);
     end.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
     tracker_.emit(end);
   }

@@ -195,6 +195,72 @@ TEST_F(Sharding, PeakMemoryIsAsPlannedAndFallsWithRanks) {
   }
 }
 
+// RUN/model is of the run's best checkpoint, else of its newest, or it is not there.
+TEST_F(Sharding, TheModelOfARunIsNeverOfAnOlderCheckpoint) {
+  const std::vector<std::string> sharded = {"parallel.strategy=full_shard"};
+  const Path model = run("on") / "model";
+  const auto until = [&](int ranks, int step, const std::vector<std::string>& how) {
+    const RunResult result = run_program(rank_command(
+        ranks, "on", joined(joined(kLastModel, how), {"train.max_steps=" + std::to_string(step)})));
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    return result;
+  };
+  const auto named = [&](const RunResult& result) {
+    return Path(last_event(parse_json_lines(result.out), "end").at("model").get<std::string>());
+  };
+  EXPECT_EQ(named(until(2, 3, sharded)), model);
+  EXPECT_EQ(read_file(model / "tessera_model.json"), "{\"step\": 3}\n");
+  const RunResult alone = until(1, 6, {});
+  EXPECT_EQ(named(alone), checkpoint("on", 6));
+  EXPECT_FALSE(std::filesystem::exists(model));
+  EXPECT_NE(alone.err.find("removed " + model.string()), std::string::npos) << alone.err;
+  EXPECT_EQ(named(until(2, 9, sharded)), model);
+  EXPECT_EQ(read_file(model / "tessera_model.json"), "{\"step\": 9}\n");
+  EXPECT_EQ(named(until(2, 12, joined(sharded, {"checkpoint.unified_model=false"}))),
+            checkpoint("on", 12));
+  EXPECT_FALSE(std::filesystem::exists(model));
+}
+
+TEST_F(Sharding, TheModelOfTheBestCheckpointStaysUntilABetterOne) {
+  trained_by(2, "best", {"train.max_steps=3", "parallel.strategy=full_shard"});
+  const std::string before = read_file(run("best") / "model" / "model.safetensors");
+  trained_by(1, "best", {"train.max_steps=5", "optim.lr=10", "optim.grad_clip=0"});
+  EXPECT_TRUE(std::filesystem::exists(checkpoint("best", 5)));
+  EXPECT_EQ(read_file(run("best") / "model" / "tessera_model.json"), "{\"step\": 3}\n");
+  EXPECT_EQ(read_file(run("best") / "model" / "model.safetensors"), before);
+}
+
+TEST_F(Sharding, AModelsFolderThatHoldsMoreIsRefusedBeforeTraining) {
+  const std::vector<std::string> how = {"parallel.strategy=full_shard", "train.max_steps=2"};
+  const Path notes = run("mine") / "model" / "notes.txt";
+  folder_.write("runs/mine/model/notes.txt", "mine");
+  const RunResult refused = run_program(rank_command(2, "mine", how));
+  expect_error(refused, 4, {notes.string(), "Move ", "checkpoint.unified_model=false"});
+  EXPECT_TRUE(events(parse_json_lines(refused.out), "step").empty());
+  trained_by(2, "mine", joined(how, {"checkpoint.unified_model=false"}));
+  EXPECT_EQ(read_file(notes), "mine");
+}
+
+TEST_F(Sharding, WhereTheModelCannotBeWrittenTheCheckpointIsNamed) {
+  // The optimizer state of a third is two thirds of a model's size.
+  const std::vector<std::string> how = {"parallel.strategy=full_shard", "parallel.transport=gloo",
+                                        "train.max_steps=2"};
+  RunOptions limited = rank_command(3, "large", how);
+  limited.file_size_bytes = std::size_t{120} << 10;
+  const RunResult result = run_program(limited);
+  expect_error(result, 4,
+               {checkpoint("large", 2).string() + " is whole", "limit on the size of files",
+                "run the same command again"});
+  const Json end = last_event(parse_json_lines(result.out), "end");
+  EXPECT_EQ(end.at("status"), "failed");
+  EXPECT_EQ(end.at("model"), checkpoint("large", 2).string());
+  EXPECT_NE(result.err.find("next:"), std::string::npos) << result.err;
+  EXPECT_FALSE(std::filesystem::exists(run("large") / "model"));
+  const std::vector<Json> again = trained_by(3, "large", how);
+  EXPECT_TRUE(events(again, "step").empty());
+  EXPECT_TRUE(std::filesystem::exists(run("large") / "model" / "model.safetensors"));
+}
+
 TEST_F(Sharding, ADegreeThatDoesNotDivideTheRanksIsRefused) {
   const RunResult result = run_program(
       rank_command(4, "refused", {"parallel.strategy=hybrid_shard", "parallel.shard_degree=3"}));
