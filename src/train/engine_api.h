@@ -38,6 +38,8 @@ struct TrainRequest {
   int world_size() const {
     return dry_run && place.alone() && plan_world_size > 0 ? plan_world_size : place.world_size;
   }
+  // That share this host's processors and memory; for --nproc N in a dry run, too.
+  int ranks_of_host() const { return place.alone() ? world_size() : place.local_world_size; }
 };
 
 struct EvaluateRequest {

@@ -143,6 +143,28 @@ void fit(const PlanRequest& request, Prediction& prediction) {
               : ": the model's whole context fits into " + bytes_text(budget)));
 }
 
+// Only the machine that trains, and its data, decide.
+void note_auto_sizes(const PlanRequest& request, Prediction& prediction) {
+  const TrainConfig& train = request.config.train;
+  const auto note = [&](const char* key, const char* size, std::int64_t planned,
+                        const std::string& fit) {
+    if (request.fit == fit) {
+      prediction.notes.push_back(std::string(key) +
+                                 ": training leaves room and rounds down, so it may take less");
+      return;
+    }
+    prediction.notes.push_back(std::string(key) + ": training will choose " + size +
+                               " by its memory, and this plan has " + std::to_string(planned) +
+                               "; --fit " + fit + " finds about what it takes");
+  };
+  if (train.auto_batch) {
+    note("train.auto_batch", "train.batch_size", prediction.inputs.micro_rows, "batch_size");
+  }
+  if (train.auto_block_size) {
+    note("train.auto_block_size", "data.block_size", prediction.inputs.block_size, "block_size");
+  }
+}
+
 std::int64_t elements_of(Unit& unit) {
   std::int64_t count = 0;
   for (const ParameterSpec& parameter : unit.parameters()) count += parameter.elements();
@@ -359,6 +381,7 @@ Prediction predict(const PlanRequest& request) {
       static_cast<std::int64_t>(make_optimizer(config.optim)->state_names().size());
   set_batches(config.train, prediction);
   if (!request.fit.empty()) fit(request, prediction);
+  note_auto_sizes(request, prediction);
   return prediction;
 }
 

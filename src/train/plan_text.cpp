@@ -35,10 +35,13 @@ std::string plan_text(const RunPlan& plan) {
   text += plan_row("train tokens", format_count(plan.data.train->size()));
   text += plan_row("validation", format_count(plan.data.validation->size()) + " tokens");
   text += plan_row("memory a rank", memory_text(memory));
-  const std::uint64_t available = machine_facts().usable_memory_bytes();
+  const int sharers = plan.request.ranks_of_host();
+  const std::uint64_t available =
+      machine_facts().usable_memory_bytes() / static_cast<std::uint64_t>(sharers);
   if (plan.device.is_cpu() && static_cast<std::uint64_t>(memory.total()) > available) {
-    text += plan_row("", "more than this machine has now (" + format_bytes(available) + "). " +
-                             memory_remedies(plan.memory()));
+    text += plan_row("", "more than this machine has now" +
+                             std::string(sharers > 1 ? " for each rank" : "") + " (" +
+                             format_bytes(available) + "). " + memory_remedies(plan.memory()));
   }
   text += "units\n";
   for (const auto& unit : plan.chain.units) {

@@ -106,49 +106,6 @@ at::Device device_of(const std::string& name, const RankPlace& place) {
       at::Device(device.type(), static_cast<at::DeviceIndex>(place.local_rank)).str());
 }
 
-MemoryInputs memory_inputs(const RunPlan& plan, std::int64_t block_size) {
-  return {.shape = plan.shape,
-          .micro_rows = plan.batches.micro_rows,
-          .block_size = block_size,
-          .micro_batches = static_cast<int>(plan.batches.micro_batches),
-          .compute_bytes = plan.precision.compute == at::kFloat ? 4 : 2,
-          .reduce_bytes = plan.config().precision.reduce_dtype == ReduceDtype::kF32 ? 4 : 2,
-          .loss_scaling = plan.precision.loss_scaling,
-          .layout = plan.layout,
-          .step = step_policy(plan.config().parallel, plan.layout.mesh),
-          .device_is_host = plan.device.is_cpu()};
-}
-
-// Ranks of several kinds of hosts take what the least of them has room for.
-void find_sizes(RunPlan& plan, Ranks& ranks, const RecordedSizes& recorded, Log& log,
-                std::int64_t& block_size) {
-  TrainConfig train = plan.config().train;
-  const int world_size = plan.request.world_size();
-  plan.batches = plan_batches(train, world_size, recorded.global_rows);
-  const bool find_block = train.auto_block_size && recorded.block_size == 0;
-  if (recorded.block_size > 0 && train.auto_block_size) block_size = recorded.block_size;
-  if (!find_block && !train.auto_batch) return;
-  MemoryInputs inputs = memory_inputs(plan, block_size);
-  const std::int64_t excess = probe_step(plan, inputs);
-  const int sharers = plan.request.dry_run ? 1 : ranks.place().local_world_size;
-  const std::int64_t budget =
-      ranks.least("tensor-budget", tensor_budget(plan.device, sharers) - excess);
-  const std::string within =
-      ": tensors of a rank may take " +
-      format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(budget, 0)));
-  if (find_block) {
-    block_size = inputs.block_size = fitting_block(inputs, budget);
-    log.info("data.block_size = " + std::to_string(block_size) + within);
-  }
-  if (!train.auto_batch) return;
-  const std::int64_t global = std::max(train.global_batch_size, recorded.global_rows);
-  // Without a wish for the global batch a rank takes what fits, up to a number that no run wants.
-  const std::int64_t most = global > 0 ? (global + world_size - 1) / world_size : 65536;
-  train.batch_size = fitting_rows(inputs, most, budget);
-  plan.batches = plan_batches(train, world_size, recorded.global_rows);
-  log.info("train.batch_size = " + std::to_string(train.batch_size) + within);
-}
-
 std::int64_t total_steps(const TrainConfig& train, double steps_per_epoch) {
   std::int64_t total = std::numeric_limits<std::int64_t>::max();
   if (train.max_steps > 0) total = train.max_steps;
@@ -166,7 +123,18 @@ std::int64_t total_steps(const TrainConfig& train, double steps_per_epoch) {
 
 }  // namespace
 
-MemoryInputs RunPlan::memory() const { return memory_inputs(*this, sampler->block_size()); }
+MemoryInputs RunPlan::memory(std::int64_t block_size) const {
+  return {.shape = shape,
+          .micro_rows = batches.micro_rows,
+          .block_size = block_size,
+          .micro_batches = static_cast<int>(batches.micro_batches),
+          .compute_bytes = precision.compute == at::kFloat ? 4 : 2,
+          .reduce_bytes = config().precision.reduce_dtype == ReduceDtype::kF32 ? 4 : 2,
+          .loss_scaling = precision.loss_scaling,
+          .layout = layout,
+          .step = step_policy(config().parallel, layout.mesh),
+          .device_is_host = device.is_cpu()};
+}
 
 RunPlan make_plan(const TrainRequest& request, Ranks& ranks, FileSystem& files, Log& log,
                   const RecordedSizes& recorded) {
@@ -175,7 +143,7 @@ RunPlan make_plan(const TrainRequest& request, Ranks& ranks, FileSystem& files, 
   const Config& config = request.config;
   const MachineFacts machine = machine_facts();
   // Ranks of one host share its processors and its memory.
-  const int sharers = request.dry_run ? 1 : ranks.place().local_world_size;
+  const int sharers = request.ranks_of_host();
   at::set_num_threads(static_cast<int>(config.run.threads > 0
                                            ? config.run.threads
                                            : std::max(machine.usable_processors() / sharers, 1)));
@@ -200,9 +168,16 @@ RunPlan make_plan(const TrainRequest& request, Ranks& ranks, FileSystem& files, 
   }
   plan.chain = make_gpt2(plan.shape);
   plan.layout = ranks.layout(config.parallel, request.world_size());
-  find_sizes(plan, ranks, recorded, log, block_size);
+  if (config.train.auto_batch || config.train.auto_block_size) {
+    block_size =
+        find_sizes(plan, ranks, recorded, tensor_budget(plan.device, sharers), block_size, log);
+  } else {
+    plan.batches = plan_batches(config.train, request.world_size(), recorded.global_rows);
+  }
   DataConfig data_config = config.data;
   data_config.block_size = block_size;
+  // The config's stride follows the context where no block is given, and leaves out no text.
+  data_config.stride = std::min(data_config.stride, block_size);
   plan.sampler = std::make_shared<const Sampler>(plan.data.train, sampler_options(data_config));
   // No batch has more rows than an epoch.
   plan.batches.micro_rows = std::min(plan.batches.micro_rows, plan.sampler->sequences());

@@ -42,7 +42,8 @@ struct RunPlan {
   std::optional<std::int64_t> end_of_text;
 
   const Config& config() const { return request.config; }
-  MemoryInputs memory() const;
+  MemoryInputs memory() const { return memory(sampler->block_size()); }
+  MemoryInputs memory(std::int64_t block_size) const;
   std::int64_t tokens_per_step() const {
     return std::min(batches.global_rows, sampler->sequences()) * sampler->block_size();
   }
