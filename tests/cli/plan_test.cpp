@@ -110,6 +110,20 @@ TEST_F(PlanCommand, FindsTheLargestBlockThatFits) {
   EXPECT_LE(bytes(plan, "total"), std::int64_t{3} << 30);
 }
 
+TEST_F(PlanCommand, SaysWhichSizesTrainingWillChoose) {
+  const std::vector<std::string> automatic = {"~train.batch_size", "train.auto_batch=true",
+                                              "~data.block_size", "train.auto_block_size=true",
+                                              "model.n_positions=256"};
+  const std::string notes = planned(automatic).at("notes").dump();
+  EXPECT_NE(notes.find("training will choose train.batch_size"), std::string::npos) << notes;
+  EXPECT_NE(notes.find("this plan has 256; --fit block_size"), std::string::npos) << notes;
+  std::vector<std::string> fitted = automatic;
+  fitted.insert(fitted.end(), {"--fit=batch_size", "--memory=1GiB"});
+  const std::string fitted_notes = planned(fitted).at("notes").dump();
+  EXPECT_EQ(fitted_notes.find("--fit batch_size"), std::string::npos) << fitted_notes;
+  EXPECT_NE(fitted_notes.find("rounds down"), std::string::npos) << fitted_notes;
+}
+
 TEST_F(PlanCommand, PrintsTheScheduleAndDrawsIt) {
   const RunFolder folder;
   RunOptions options;

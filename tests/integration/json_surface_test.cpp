@@ -156,5 +156,35 @@ TEST_F(JsonSurface, DryRunOfLargeModelsTakesNoMemory) {
   }
 }
 
+TEST_F(JsonSurface, SizesOfADryRunArePredictedForTheRanksOfTheHost) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers reserve more address space than the limit";
+  RunOptions options = train_command(
+      "large", {"model.preset=gpt2-30b", "model.vocab_size=50257", "~train.batch_size",
+                "~train.global_batch_size", "train.auto_batch=true", "--dry-run"});
+  options.address_space_bytes = std::size_t{3} << 30;
+  const RunResult large = run_program(options);
+  EXPECT_EQ(large.exit_code, 6) << large.describe();
+  EXPECT_LT(large.elapsed, std::chrono::seconds(20));
+  EXPECT_NE(large.last_error_line().find("train.auto_batch"), std::string::npos)
+      << large.describe();
+
+  // What a rank may take, as the line says it: a fourth for each of four.
+  const auto may_take = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"~train.batch_size", "train.global_batch_size=8",
+                                       "train.auto_batch=true", "--dry-run"});
+    const RunResult result = run_program(train_command("sizes", arguments));
+    EXPECT_EQ(result.exit_code, 0) << result.describe();
+    EXPECT_NE(result.err.find("predicted: a real start runs a step"), std::string::npos);
+    const std::string before = "tensors of a rank may take ";
+    const auto at = result.err.find(before);
+    if (at == std::string::npos) return 0.0;
+    std::size_t digits = 0;
+    const std::string amount = result.err.substr(at + before.size());
+    const double number = std::stod(amount, &digits);
+    return number * (amount.compare(digits, 3, "GiB") == 0 ? 1024 : 1);  // in MiB
+  };
+  EXPECT_LT(may_take({"--nproc", "4"}), may_take({}) / 2);
+}
+
 }  // namespace
 }  // namespace tessera::testing
