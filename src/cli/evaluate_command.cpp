@@ -4,16 +4,26 @@
 #include "cli/command.h"
 #include "cli/engine_loader.h"
 #include "cli/model_options.h"
+#include "data/prepared_folder.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr std::int64_t kAnyCount = std::numeric_limits<std::int64_t>::max();
 
+// Of a folder that `prepare` made, its validation part.
+Path evaluation_file(const std::string& path) {
+  if (!is_prepared_folder(path)) return path;
+  const PreparedFolder folder(path);
+  check_prepared_folder(folder, *make_posix_file_system());
+  return folder.validation;
+}
+
 int evaluate(const Arguments& arguments) {
   EvaluateRequest request;
   request.model = arguments.operands().front();
-  for (const std::string& path : arguments.all("data")) request.data.emplace_back(path);
+  for (const std::string& path : arguments.all("data"))
+    request.data.push_back(evaluation_file(path));
   if (request.data.empty()) {
     throw Error(ErrorKind::kUsage, "no text to evaluate on is given", {}, "Add --data FILE.");
   }
@@ -44,7 +54,10 @@ const Command& evaluate_command() {
           "every token but the first is predicted exactly once.",
       .groups =
           {{"Data",
-            {{.name = "data", .value = "FILE", .help = "Text to evaluate on.", .repeatable = true},
+            {{.name = "data",
+              .value = "FILE",
+              .help = "Text to evaluate on; of a folder that `prepare` made, its validation part.",
+              .repeatable = true},
              {.name = "tokenizer",
               .value = "DIR",
               .help = "Tokenizer files, where the model has none of its own."},

@@ -10,6 +10,7 @@
 #include "base/text_format.h"
 #include "cli/command.h"
 #include "cli/program.h"
+#include "cli/text_options.h"
 #include "config/load.h"
 #include "data/prepare.h"
 #include "tracking/terminal.h"
@@ -93,21 +94,13 @@ DataConfig data_config(const Arguments& arguments) {
   if (arguments.has("validation")) data.validation = arguments.all("validation");
   if (const auto tokenizer = arguments.maybe("tokenizer")) data.tokenizer = *tokenizer;
   if (const auto separator = arguments.maybe("separator")) data.separator = *separator;
-  if (const auto field = arguments.maybe("text-field")) data.text_field = *field;
-  if (const auto column = arguments.maybe("text-column")) data.text_column = *column;
+  apply_text_options(arguments, data);
   if (arguments.has("special")) data.special_tokens = true;
   if (arguments.has("train-fraction")) {
     data.train_fraction = arguments.number("train-fraction", 0.000001, 0.999999);
   }
   if (arguments.has("truncate")) data.truncate = arguments.number("truncate", 0.000001, 1);
   if (arguments.has("threads")) data.prepare_threads = arguments.integer("threads", 0, 4096);
-  if (const auto format = arguments.maybe("format")) {
-    data.format = *format == "text"    ? DataFormat::kText
-                  : *format == "jsonl" ? DataFormat::kJsonl
-                  : *format == "tsv"   ? DataFormat::kTsv
-                  : *format == "csv"   ? DataFormat::kCsv
-                                       : DataFormat::kAuto;
-  }
   data.block_size = 0;  // a token file serves any
   if (data.train.empty()) {
     throw Error(ErrorKind::kUsage, "no text given", {},
@@ -158,28 +151,21 @@ void print_summary(const PreparedData& data, const std::string& folder, double s
 }
 
 std::vector<OptionGroup> option_groups() {
-  return {{"Text",
-           {{.name = "validation",
-             .value = "FILE",
-             .help = "Text for evaluation, in place of a part of the training text.",
-             .repeatable = true},
-            {.name = "train-fraction",
-             .value = "F",
-             .help = "Part of the text to train on, from its start; the rest validates [0.95 "
-                     "without --validation, else all]."},
-            {.name = "truncate",
-             .value = "F",
-             .help = "Part of the text that is kept, from its start [all]."},
-            {.name = "format",
-             .value = "FORMAT",
-             .help = "What the files are; auto goes by their names.",
-             .choices = {"auto", "text", "jsonl", "tsv", "csv"}},
-            {.name = "text-field",
-             .value = "NAME",
-             .help = "Field of JSON lines that holds the text [text]."},
-            {.name = "text-column",
-             .value = "NAME",
-             .help = "Column of TSV and CSV, by its name or its number from 0."}}},
+  OptionGroup text{
+      "Text",
+      {{.name = "validation",
+        .value = "FILE",
+        .help = "Text for evaluation, in place of a part of the training text.",
+        .repeatable = true},
+       {.name = "train-fraction",
+        .value = "F",
+        .help = "Part of the text to train on, from its start; the rest validates [0.95 "
+                "without --validation, else all]."},
+       {.name = "truncate",
+        .value = "F",
+        .help = "Part of the text that is kept, from its start [all]."}}};
+  for (Option& option : text_options()) text.options.push_back(std::move(option));
+  return {std::move(text),
           {"Tokens",
            {{.name = "tokenizer",
              .value = "NAME",
@@ -233,6 +219,7 @@ const Command& prepare_command() {
           "a glob; or `builtin`. CONFIG is a YAML file whose data settings hold where no option "
           "says otherwise; files given here replace its data.train.\n\n"
           "DIR gets train.tok, validation.tok and the tokenizer; data.train=DIR trains on them. "
+          "What DIR held before is replaced when all of the new is whole, not earlier. "
           "The same command again finds that nothing changed and does nothing. `train` prepares "
           "text by itself; this command is for doing it beforehand, or once for many runs.",
       .groups = option_groups(),

@@ -22,7 +22,7 @@ TokenDataset::TokenDataset(std::vector<std::uint32_t> tokens, std::uint64_t text
   content_ = std::move(content);
 }
 
-TokenDataset::TokenDataset(TokenFile file) {
+TokenDataset::TokenDataset(TokenFile file, std::string name) {
   auto content = std::make_shared<Content>();
   const TokenFileFacts& facts = file.facts();
   size_ = static_cast<std::int64_t>(facts.tokens);
@@ -30,12 +30,13 @@ TokenDataset::TokenDataset(TokenFile file) {
   documents_ = facts.documents;
   content->content_hash = facts.content_hash;
   content->tokenizer_hash = facts.tokenizer_hash;
-  content->name = file.path().string();
+  content->name = name.empty() ? file.path().string() : std::move(name);
   content->file.emplace(std::move(file));
   content_ = std::move(content);
 }
 
-TokenDataset::TokenDataset(const Path& token_file) : TokenDataset(TokenFile(token_file)) {}
+TokenDataset::TokenDataset(const Path& token_file, std::string name)
+    : TokenDataset(TokenFile(token_file), std::move(name)) {}
 TokenDataset::~TokenDataset() = default;
 TokenDataset::TokenDataset(const TokenDataset&) = default;
 TokenDataset& TokenDataset::operator=(const TokenDataset&) = default;

@@ -19,10 +19,11 @@ class TokenDataset {
  public:
   // Tokens in memory. text_bytes: the bytes of text they were made from, 0 when not known.
   explicit TokenDataset(std::vector<std::uint32_t> tokens, std::uint64_t text_bytes = 0);
-  explicit TokenDataset(TokenFile file);
+  explicit TokenDataset(TokenFile file, std::string name = {});
   // Maps a token file as `tessera prepare` writes them. Checks head, trailer and size, not the
-  // checksum of the whole: verify(). Error{kIo, kCorrupt}.
-  explicit TokenDataset(const Path& token_file);
+  // checksum of the whole: verify(). `name`: what name() gives in place of the path, where a person
+  // knows the data by another. Error{kIo, kCorrupt}.
+  explicit TokenDataset(const Path& token_file, std::string name = {});
   ~TokenDataset();
   TokenDataset(const TokenDataset&);  // shares the tokens
   TokenDataset& operator=(const TokenDataset&);
@@ -42,7 +43,7 @@ class TokenDataset {
   std::uint64_t documents() const;            // of the whole file, for a slice too
   const std::string& content_hash() const;    // of the text; empty for tokens in memory
   const std::string& tokenizer_hash() const;  // empty for tokens in memory
-  const std::string& name() const;            // the path, or "tokens in memory"; for messages
+  const std::string& name() const;            // for messages
   // Reads a mapped file in full and checks all of it. Error{kCorrupt}.
   void verify() const;
 

@@ -24,8 +24,10 @@ std::string at_line(const Path& path, std::uint64_t line) {
 // Blocks of a file, checked, with progress.
 class Blocks {
  public:
-  Blocks(const Path& path, bool any_bytes, const Progress& progress)
-      : reader_(open_text_bytes(path)), check_(path.string(), any_bytes), progress_(progress) {}
+  Blocks(const Path& path, Utf8Check check, const Progress& progress)
+      : reader_(open_text_bytes(path)), check_(std::move(check)), progress_(progress) {}
+  Blocks(const Path& path, const Progress& progress)
+      : Blocks(path, Utf8Check(path.string()), progress) {}
 
   bool next(std::string_view& block) {
     if (!reader_->next(block)) {
@@ -55,7 +57,10 @@ std::size_t last_character(std::string_view text) {
 // Sends each part one block late, so that the last one is known to be it.
 void read_text(const SourceFile& file, const DocumentOptions& options, DocumentSink& sink,
                const Progress& progress) {
-  Blocks blocks(file.path, options.any_bytes, progress);
+  Blocks blocks(
+      file.path,
+      Utf8Check(file.path.string(), options.any_bytes, std::string(options.names.byte_tokenizer)),
+      progress);
   std::string_view block;
   std::string waiting;
   while (blocks.next(block)) {
@@ -176,8 +181,9 @@ void send_json_line(std::string_view line, const std::string& where, const Docum
     const auto& value = text->get_ref<const std::string&>();
     if (!value.empty()) sink.text(value, true);
   } else if (text != object.end() && options.text_field != "input_ids") {
-    throw Error(ErrorKind::kData, "the field '" + options.text_field + "' is not a text", where,
-                "Name the field that holds the text in data.text_field.");
+    throw Error(
+        ErrorKind::kData, "the field '" + options.text_field + "' is not a text", where,
+        "Name the field that holds the text in " + std::string(options.names.text_field) + ".");
   } else if (object.contains("input_ids")) {
     const std::vector<std::uint32_t> ids = masked_ids(object, where);
     if (!ids.empty()) sink.ids(ids, where);
@@ -185,13 +191,14 @@ void send_json_line(std::string_view line, const std::string& where, const Docum
     throw Error(
         ErrorKind::kData,
         "there is no field '" + options.text_field + "' (there are: " + field_names(object) + ")",
-        where, "Name the field that holds the text in data.text_field.");
+        where,
+        "Name the field that holds the text in " + std::string(options.names.text_field) + ".");
   }
 }
 
 void read_json_lines(const SourceFile& file, const DocumentOptions& options, DocumentSink& sink,
                      const Progress& progress) {
-  Lines lines(Blocks(file.path, false, progress));
+  Lines lines(Blocks(file.path, progress));
   std::string_view line;
   while (lines.next(line)) {
     if (line.find_first_not_of(" \t") == std::string_view::npos) continue;
@@ -202,7 +209,7 @@ void read_json_lines(const SourceFile& file, const DocumentOptions& options, Doc
 // ---- Tables
 
 std::size_t find_column(const std::vector<std::string>& header, const std::string& wanted,
-                        const std::string& where) {
+                        const std::string& where, const SettingNames& names) {
   const auto named = [&](std::string_view name) -> std::optional<std::size_t> {
     const auto it = std::find(header.begin(), header.end(), name);
     if (it == header.end()) return std::nullopt;
@@ -219,10 +226,11 @@ std::size_t find_column(const std::vector<std::string>& header, const std::strin
   const char* end = wanted.data() + wanted.size();
   const auto [stop, code] = std::from_chars(wanted.data(), end, number);
   if (code == std::errc{} && stop == end && number < header.size()) return number;
-  std::string names;
-  for (const std::string& name : header) names += (names.empty() ? "" : ", ") + name;
-  throw Error(ErrorKind::kData, "the table has no column '" + wanted + "' (it has: " + names + ")",
-              where, "Name one of them in data.text_column, or give its number from 0.");
+  std::string columns;
+  for (const std::string& name : header) columns += (columns.empty() ? "" : ", ") + name;
+  throw Error(
+      ErrorKind::kData, "the table has no column '" + wanted + "' (it has: " + columns + ")", where,
+      "Name one of them in " + std::string(names.text_column) + ", or give its number from 0.");
 }
 
 // The cell of one row of a table, by the header that came first.
@@ -233,14 +241,15 @@ class Table {
 
   void row(const std::vector<std::string>& cells, std::uint64_t line) {
     if (!column_) {
-      column_ = find_column(cells, options_.text_column, at_line(file_.path, line));
+      column_ = find_column(cells, options_.text_column, at_line(file_.path, line), options_.names);
       return;
     }
     if (*column_ >= cells.size()) {
       throw Error(ErrorKind::kData,
                   "the row has " + std::to_string(cells.size()) +
                       " columns, the text is in column " + std::to_string(*column_) + " (from 0)",
-                  at_line(file_.path, line), "Repair the row, or set data.text_column.");
+                  at_line(file_.path, line),
+                  "Repair the row, or set " + std::string(options_.names.text_column) + ".");
     }
     if (!cells[*column_].empty()) sink_.text(cells[*column_], true);
   }
@@ -254,7 +263,7 @@ class Table {
 
 void read_tsv(const SourceFile& file, const DocumentOptions& options, DocumentSink& sink,
               const Progress& progress) {
-  Lines lines(Blocks(file.path, false, progress));
+  Lines lines(Blocks(file.path, progress));
   Table table(file, options, sink);
   std::string_view line;
   std::vector<std::string> cells;
@@ -274,7 +283,8 @@ void read_tsv(const SourceFile& file, const DocumentOptions& options, DocumentSi
 // Records as RFC 4180 has them; a quoted cell may hold line ends. Lines may end in "\n" alone.
 class CsvParser {
  public:
-  CsvParser(const SourceFile& file, Table& table) : file_(file), table_(table) {}
+  CsvParser(const SourceFile& file, const SettingNames& names, Table& table)
+      : file_(file), names_(names), table_(table) {}
 
   void add(std::string_view block) {
     for (const char c : block) {
@@ -340,10 +350,12 @@ class CsvParser {
 
   [[noreturn]] void fail(const std::string& why, std::uint64_t line) const {
     throw Error(ErrorKind::kData, "not a row of CSV: " + why, at_line(file_.path, line),
-                "Quote cells as RFC 4180 has it, or set data.format=tsv for text without quotes.");
+                "Quote cells as RFC 4180 has it, or set " + std::string(names_.format) +
+                    "=tsv for text without quotes.");
   }
 
   const SourceFile& file_;
+  const SettingNames& names_;
   Table& table_;
   State state_ = State::kStart;
   std::string cell_;
@@ -353,9 +365,9 @@ class CsvParser {
 
 void read_csv(const SourceFile& file, const DocumentOptions& options, DocumentSink& sink,
               const Progress& progress) {
-  Blocks blocks(file.path, false, progress);
+  Blocks blocks(file.path, progress);
   Table table(file, options, sink);
-  CsvParser parser(file, table);
+  CsvParser parser(file, options.names, table);
   std::string_view block;
   for (bool first = true; blocks.next(block); first = false) {
     if (first && block.starts_with("\xEF\xBB\xBF")) block.remove_prefix(3);

@@ -27,6 +27,7 @@ struct DocumentOptions {
   std::string text_field = "text";
   std::string text_column;
   bool any_bytes = false;  // plain text need not be UTF-8
+  SettingNames names;
 };
 
 // Sends the documents of `file`: a plain text is one, and each row of JSON lines, TSV, CSV.

@@ -4,17 +4,18 @@
 #include <charconv>
 #include <cstdio>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/new_folder.h"
 #include "base/text_format.h"
 #include "data/builtin_corpus.h"
 #include "data/data_cache.h"
 #include "data/document_encoder.h"
 #include "data/document_split.h"
+#include "data/prepared_folder.h"
 #include "data/sampler.h"
 #include "data/text_source.h"
 #include "data/tokenizer_source.h"
@@ -22,16 +23,16 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kTrainFile = "train.tok", kValidationFile = "validation.tok",
-                           kTokenizerFolder = "tokenizer", kSummaryFile = "prepare.json";
 constexpr double kDefaultTrainFraction = 0.95;
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 // Up to this many tokens a file is read in full before it is trusted, which takes well below a
 // second; above, only head, trailer and size are looked at.
 constexpr std::int64_t kVerifyTokens = 64'000'000;
 
-constexpr std::string_view kTailValidates =
-    "no data.validation: the last 5 % of data.train validate (data.train_fraction)";
+std::string tail_validates(const SettingNames& names) {
+  return "no " + std::string(names.validation) + ": the last 5 % of " + std::string(names.train) +
+         " validate (" + std::string(names.train_fraction) + ")";
+}
 
 bool is_builtin(const std::vector<std::string>& entries) {
   return entries.size() == 1 && entries[0] == kBuiltinCorpusName;
@@ -46,25 +47,20 @@ std::string number_text(double value) {
 // ---- Token files that are ready
 
 struct TokenFiles {
-  Path train, validation;  // validation may be empty
-  Path tokenizer;          // a folder, or empty
+  Path train, validation;                      // validation may be empty
+  std::shared_ptr<const Tokenizer> tokenizer;  // beside them, or none
 };
 
-// Whether data.train names token files instead of text.
-std::optional<TokenFiles> ready_files(const DataConfig& config) {
+// Whether data.train names token files instead of text: a prepared folder, or one file. Beside a
+// file its validation and tokenizer are taken only from a prepared folder that is whole.
+std::optional<TokenFiles> ready_files(const DataConfig& config, FileSystem& files) {
   if (config.train.size() != 1) return std::nullopt;
   const Path entry = config.train[0];
-  std::error_code code;
+  const bool is_folder = is_prepared_folder(entry);
+  if (!is_folder && entry.extension() != ".tok") return std::nullopt;
+  const PreparedFolder folder(is_folder ? entry : entry.parent_path());
   TokenFiles found;
-  if (std::filesystem::is_regular_file(entry / kTrainFile, code)) {
-    found.train = entry / kTrainFile;
-  } else if (entry.extension() == ".tok") {
-    found.train = entry;
-  } else {
-    return std::nullopt;
-  }
-  const Path folder = found.train.parent_path();
-  const Path beside = folder / kValidationFile;
+  found.train = is_folder ? folder.train : entry;
   if (config.validation.size() == 1) {
     found.validation = config.validation[0];
     if (found.validation.extension() != ".tok") {
@@ -73,11 +69,13 @@ std::optional<TokenFiles> ready_files(const DataConfig& config) {
     }
   } else if (!config.validation.empty()) {
     throw Error(ErrorKind::kConfig, "with a token file in data.train, data.validation is one too");
-  } else if (found.train.filename() == kTrainFile && std::filesystem::exists(beside, code)) {
-    found.validation = beside;
   }
-  if (std::filesystem::is_directory(folder / kTokenizerFolder, code)) {
-    found.tokenizer = folder / kTokenizerFolder;
+  if (is_folder ||
+      (entry.filename() == folder.train.filename() && files.exists(folder.validation))) {
+    found.tokenizer = check_prepared_folder(folder, files);
+    if (found.validation.empty()) found.validation = folder.validation;
+  } else if (files.is_directory(folder.tokenizer)) {
+    found.tokenizer = load_tokenizer(folder.tokenizer);
   }
   return found;
 }
@@ -88,19 +86,61 @@ void check_made_by(const TokenDataset& data, const Tokenizer& tokenizer) {
               "Set data.tokenizer to the tokenizer that made it, or prepare the text again.");
 }
 
-std::shared_ptr<const TokenDataset> open_verified(const Path& path) {
-  auto data = std::make_shared<const TokenDataset>(path);
+std::shared_ptr<const TokenDataset> open_verified(const Path& path, const std::string& name = {}) {
+  auto data = std::make_shared<const TokenDataset>(path, name);
   if (data->size() <= kVerifyTokens) data->verify();
   return data;
 }
 
 // ---- Text
 
+// The hidden folder in a prepared one where its successor is made. One process at a time has it; at
+// the object's end it goes away.
+class StagingFolder {
+ public:
+  // Error{kIo} where another process has it.
+  StagingFolder(FileSystem& files, const Path& parent) : files_(files), path_(parent / kName) {
+    files.create_directories(path_);
+    lock_ = files.try_lock(path_ / kLock);
+    if (!lock_) {
+      throw Error(ErrorKind::kIo, "another `tessera prepare` is writing to this folder",
+                  parent.string(), "Wait for its end, or choose another folder.");
+    }
+    for (const std::string& name : files.list(path_)) {  // what a killed one left
+      if (name != kLock) files.remove_all(path_ / name);
+    }
+  }
+  ~StagingFolder() {
+    try {
+      files_.remove_all(path_);
+    } catch (const Error&) {
+      // The result does not depend on it, and the next preparation tries again.
+    }
+  }
+  StagingFolder(const StagingFolder&) = delete;
+  StagingFolder& operator=(const StagingFolder&) = delete;
+
+  const Path& path() const { return path_; }
+
+  // Of a preparation that was killed; not of one at work.
+  static void remove_left_over(FileSystem& files, const Path& parent) {
+    if (!files.exists(parent / kName)) return;
+    if (const auto lock = files.try_lock(parent / kName / kLock)) files.remove_all(parent / kName);
+  }
+
+ private:
+  static constexpr const char *kName = ".preparing", *kLock = "lock";
+  FileSystem& files_;
+  Path path_;
+  std::unique_ptr<FileLock> lock_;
+};
+
 class Preparation {
  public:
   Preparation(const DataConfig& config, FileSystem& files, Log& log,
-              const PrepareCallback& progress)
+              const PrepareCallback& progress, const SettingNames& names)
       : config_(config),
+        names_(names),
         files_(files),
         log_(log),
         progress_(progress),
@@ -108,29 +148,34 @@ class Preparation {
         hashes_(files, cache_) {
     document_options_.text_field = config.text_field;
     document_options_.text_column = config.text_column;
+    document_options_.names = names;
     if (config.train.empty() || is_builtin(config.train)) {
       train_ = TextSource::builtin(kBuiltinTrainSeed, kBuiltinTrainBytes);
     } else {
-      train_ = TextSource::from_entries(config.train, config.format, log);
+      train_ = TextSource::from_entries(config.train, config.format, log, names);
     }
     if (is_builtin(config.validation) || (config.validation.empty() && train_.is_builtin())) {
       validation_ = TextSource::builtin(kBuiltinValidationSeed, kBuiltinValidationBytes);
     } else if (!config.validation.empty()) {
-      validation_ = TextSource::from_entries(config.validation, config.format, log);
+      validation_ = TextSource::from_entries(config.validation, config.format, log, names);
     }
     refuse_token_files(train_);
     if (validation_) refuse_token_files(*validation_);
     train_fraction_ = config.train_fraction;
     if (train_fraction_ == 0) train_fraction_ = validation_ ? 1 : kDefaultTrainFraction;
-    if (config.train_fraction == 0 && !validation_) log.info(kTailValidates);
+    if (config.train_fraction == 0 && !validation_) log.info(tail_validates(names));
   }
 
   PreparedData from_cache(std::shared_ptr<const Tokenizer> tokenizer) {
     PreparedData data = with_tokenizer(std::move(tokenizer));
     const Path folder = cache_ / "tokens" / data.key;
-    if (files_.exists(folder / kTrainFile) && files_.exists(folder / kValidationFile)) {
+    const PreparedFolder entry(folder);
+    // A person knows the texts, not the entry.
+    const std::string train_name = train_.name(),
+                      validation_name = (validation_ ? *validation_ : train_).name();
+    if (files_.exists(entry.train) && files_.exists(entry.validation)) {
       try {
-        open(folder, data);
+        open(entry, data, train_name, validation_name);
         data.from_cache = !read_text_;
         return data;
       } catch (const Error& error) {
@@ -138,49 +183,58 @@ class Preparation {
         log_.warning(std::string("prepared data is made again: ") + error.what());
       }
     }
-    encode(folder, data);
-    open(folder, data);
+    files_.create_directories(folder);
+    encode(entry, data);
+    open(entry, data, train_name, validation_name);
     return data;
   }
 
-  PreparedData into_folder(const Path& folder) {
+  PreparedData into_folder(const Path& path) {
     PreparedData data = with_tokenizer({});
-    const Path summary = folder / kSummaryFile;
-    if (files_.exists(summary) && key_of(summary) == data.key) {
+    const PreparedFolder folder(path);
+    const std::string old_key = prepared_key(folder, files_);
+    if (old_key == data.key) {
       try {
+        check_prepared_folder(folder, files_);
         open(folder, data);
         data.train->verify();
         data.validation->verify();
-        if (load_tokenizer(folder / kTokenizerFolder)->hash() == data.tokenizer->hash()) {
-          data.from_cache = true;
-          return data;
-        }
-        log_.warning("prepared data is made again: the tokenizer in " + folder.string() +
-                     " was changed");
+        StagingFolder::remove_left_over(files_, path);
+        data.from_cache = true;
+        return data;
       } catch (const Error& error) {
         log_.warning(std::string("prepared data is made again: ") + error.what());
       }
     }
-    if (files_.exists(summary) && key_of(summary) != data.key) {
-      log_.info("other prepared data in " + folder.string() + " is replaced");
+    replace(folder, path, data);
+    if (!old_key.empty() && old_key != data.key) {
+      log_.info("other prepared data in " + path.string() + " was replaced");
     }
-    files_.create_directories(folder);
-    files_.remove_all(summary);  // no summary, no claim
-    encode(folder, data);
-    open(folder, data);
-    data.train->verify();
-    data.validation->verify();
-    data.tokenizer->save(files_, folder / kTokenizerFolder);
-    write_summary(summary, data);
     return data;
   }
 
  private:
-  static void refuse_token_files(const TextSource& source) {
+  // Until all of it is whole, what is in `path` stays as it was.
+  void replace(const PreparedFolder& folder, const Path& path, PreparedData& data) {
+    const NewFolder parent(files_, path);
+    const StagingFolder staging(files_, path);
+    const PreparedFolder staged(staging.path());
+    encode(staged, data);
+    open(staged, data);
+    data.train->verify();
+    data.validation->verify();
+    data.tokenizer->save(files_, staged.tokenizer);
+    write_prepared_summary(staged, data.key, *data.tokenizer, files_);
+    put_in_place(staged, folder, files_);
+    data.train = std::make_shared<const TokenDataset>(folder.train);
+    data.validation = std::make_shared<const TokenDataset>(folder.validation);
+  }
+
+  void refuse_token_files(const TextSource& source) const {
     for (const SourceFile& file : source.files()) {
       if (!file.tokens) continue;
       throw Error(ErrorKind::kConfig, "a token file cannot be one of several texts",
-                  file.path.string(), "Name it alone in data.train or data.validation.");
+                  file.path.string(), std::string(names_.instead_of_tokens));
     }
   }
 
@@ -198,7 +252,7 @@ class Preparation {
       data.tokenizer = std::move(tokenizer);
     } else {
       data.tokenizer = make_tokenizer(
-          config_, text_key, cache_, files_, log_,
+          config_, text_key, cache_, files_, log_, names_,
           [&](DocumentSink& sink, TokenizerText part) { read_for_tokenizer(sink, part); });
     }
     document_options_.any_bytes = data.tokenizer->kind() == "byte";
@@ -237,13 +291,16 @@ class Preparation {
     read_text_ = true;
     std::vector<DocumentSplit::Section> sections{{kNoLimit, train}};
     if (config_.truncate < 1 || train_fraction_ < 1) {
-      const std::uint64_t kept =
-          static_cast<std::uint64_t>(static_cast<double>(length()) * config_.truncate);
-      const auto first = static_cast<std::uint64_t>(static_cast<double>(kept) * train_fraction_);
+      const std::uint64_t kept = part(length(), config_.truncate);
+      const std::uint64_t first = part(kept, train_fraction_);
       sections = {{first, train}, {kept - first, rest}};
     }
     DocumentSplit split(std::move(sections));
     train_.read(document_options_, split, progress);
+  }
+
+  static std::uint64_t part(std::uint64_t length, double fraction) {
+    return static_cast<std::uint64_t>(static_cast<double>(length) * fraction);
   }
 
   // Characters of data.train; read once.
@@ -258,15 +315,14 @@ class Preparation {
     return *length_;
   }
 
-  void encode(const Path& folder, const PreparedData& data) {
-    files_.create_directories(folder);
+  void encode(const PreparedFolder& folder, const PreparedData& data) {
     EncodeOptions options;
     options.separator = config_.separator;
     options.special = config_.special_tokens ? SpecialTokens::kParse : SpecialTokens::kAsText;
     options.threads = prepare_threads(config_);
     const auto vocab_size = static_cast<std::uint64_t>(data.tokenizer->vocab_size());
-    TokenFileWriter train_file(files_, folder / kTrainFile, vocab_size);
-    TokenFileWriter validation_file(files_, folder / kValidationFile, vocab_size);
+    TokenFileWriter train_file(files_, folder.train, vocab_size);
+    TokenFileWriter validation_file(files_, folder.validation, vocab_size);
     DocumentEncoder train(data.tokenizer, options, train_file);
     DocumentEncoder validation(data.tokenizer, options, validation_file);
     const std::uint64_t train_bytes = train_.file_bytes();
@@ -285,60 +341,57 @@ class Preparation {
     report("encoding", all, all, tokens());
   }
 
-  void open(const Path& folder, PreparedData& data) {
-    data.train = open_verified(folder / kTrainFile);
-    data.validation = open_verified(folder / kValidationFile);
-    for (const auto* part : {&data.train, &data.validation}) {
-      if ((*part)->tokenizer_hash() != data.tokenizer->hash()) {
-        throw Error(ErrorKind::kCorrupt, "the token file is of another tokenizer", (*part)->name());
-      }
-    }
+  void open(const PreparedFolder& folder, PreparedData& data, const std::string& train_name = {},
+            const std::string& validation_name = {}) {
+    const auto open = [&](const Path& path, const std::string& name) {
+      auto split = open_verified(path, name);
+      if (split->tokenizer_hash() == data.tokenizer->hash()) return split;
+      throw Error(ErrorKind::kCorrupt, "the token file is of another tokenizer", path.string());
+    };
+    data.train = open(folder.train, train_name);
+    data.validation = open(folder.validation, validation_name);
     check_sizes(data);
   }
 
-  void check_sizes(const PreparedData& data) {
-    if (data.train->text_bytes() == 0) {
-      throw Error(ErrorKind::kData, "the training text is empty", train_.name(),
-                  "Give more text, or raise data.truncate.");
+  // Says what took all of the text.
+  [[noreturn]] void refuse_empty() {
+    std::string why = "the training text is empty", what_to_do = "Give more text";
+    const std::uint64_t all = length(), kept = part(all, config_.truncate);
+    const std::string of_all =
+        ": of its " + std::to_string(all) + (all == 1 ? " character " : " characters ");
+    if (all > 0 && kept == 0) {
+      why += of_all + std::string(names_.truncate) + "=" + number_text(config_.truncate) +
+             " keeps none";
+      what_to_do += ", or raise " + std::string(names_.truncate);
+    } else if (kept > 0) {
+      why += of_all + std::string(names_.train_fraction) + "=" + number_text(train_fraction_) +
+             " leaves all that is kept for validation";
+      what_to_do += ", raise " + std::string(names_.train_fraction);
+      if (!validation_) what_to_do += ", or name a file in " + std::string(names_.validation);
     }
+    throw Error(ErrorKind::kData, why, train_.name(), what_to_do + ".");
+  }
+
+  void check_sizes(const PreparedData& data) {
+    if (data.train->text_bytes() == 0) refuse_empty();
     if (data.train->size() < 2) {
       throw Error(ErrorKind::kData, "the training text is a single token", train_.name(),
                   "Give more text.");
     }
     if (data.validation->size() < 2) {
-      throw Error(
-          ErrorKind::kData,
-          "the validation text has " + std::to_string(data.validation->size()) +
-              " tokens, two are the least",
-          (validation_ ? *validation_ : train_).name(),
-          validation_ ? "Give more text." : "Give more text, or name a file in data.validation.");
+      throw Error(ErrorKind::kData,
+                  "the validation text has " + std::to_string(data.validation->size()) +
+                      " tokens, two are the least",
+                  (validation_ ? *validation_ : train_).name(),
+                  validation_ ? "Give more text."
+                              : "Give more text, or name a file in " +
+                                    std::string(names_.validation) + ".");
     }
     if (config_.block_size > 0) const Sampler fits(data.train, sampler_options(config_));
   }
 
-  std::string key_of(const Path& summary) {
-    const auto json = nlohmann::json::parse(files_.read(summary), nullptr, false);
-    if (!json.is_object() || !json.contains("key") || !json["key"].is_string()) return {};
-    return json["key"];
-  }
-
-  void write_summary(const Path& path, const PreparedData& data) {
-    const auto part = [](const TokenDataset& split) {
-      return nlohmann::ordered_json{{"tokens", split.size()},
-                                    {"documents", split.documents()},
-                                    {"text_bytes", split.text_bytes()}};
-    };
-    const nlohmann::ordered_json json{{"key", data.key},
-                                      {"tokenizer",
-                                       {{"kind", data.tokenizer->kind()},
-                                        {"vocab_size", data.tokenizer->vocab_size()},
-                                        {"hash", data.tokenizer->hash()}}},
-                                      {"train", part(*data.train)},
-                                      {"validation", part(*data.validation)}};
-    write_file_atomically(files_, path, json.dump(2) + "\n");
-  }
-
   const DataConfig& config_;
+  const SettingNames names_;
   FileSystem& files_;
   Log& log_;
   const PrepareCallback& progress_;
@@ -374,11 +427,11 @@ PreparedData use_ready_files(const TokenFiles& found, const DataConfig& config, 
                              std::shared_ptr<const Tokenizer> tokenizer) {
   PreparedData data;
   data.from_cache = true;
-  warn_of_unused(config, tokenizer != nullptr || !found.tokenizer.empty(), log);
+  warn_of_unused(config, tokenizer != nullptr || found.tokenizer != nullptr, log);
   if (tokenizer) {
     data.tokenizer = std::move(tokenizer);
-  } else if (!found.tokenizer.empty()) {
-    data.tokenizer = load_tokenizer(found.tokenizer);
+  } else if (found.tokenizer) {
+    data.tokenizer = found.tokenizer;
   } else {
     data.tokenizer = make_tokenizer_without_text(config);
   }
@@ -388,7 +441,7 @@ PreparedData use_ready_files(const TokenFiles& found, const DataConfig& config, 
     data.validation = open_verified(found.validation);
     check_made_by(*data.validation, *data.tokenizer);
   } else {
-    if (config.train_fraction == 0) log.info(kTailValidates);
+    if (config.train_fraction == 0) log.info(tail_validates({}));
     const double fraction =
         config.train_fraction == 0 ? kDefaultTrainFraction : config.train_fraction;
     const std::int64_t size = data.train->size();
@@ -420,18 +473,18 @@ PreparedData prepare_dataset(const DataConfig& config, FileSystem& files, Log& l
                              const PrepareCallback& progress,
                              std::shared_ptr<const Tokenizer> tokenizer) {
   PreparedData data;
-  if (const std::optional<TokenFiles> found = ready_files(config)) {
+  if (const std::optional<TokenFiles> found = ready_files(config, files)) {
     data = use_ready_files(*found, config, log, std::move(tokenizer));
   } else {
-    data = Preparation(config, files, log, progress).from_cache(std::move(tokenizer));
+    data = Preparation(config, files, log, progress, {}).from_cache(std::move(tokenizer));
   }
   log_summary(data, log);
   return data;
 }
 
 PreparedData prepare_folder(const DataConfig& config, const Path& folder, FileSystem& files,
-                            Log& log, const PrepareCallback& progress) {
-  return Preparation(config, files, log, progress).into_folder(folder);
+                            Log& log, const PrepareCallback& progress, const SettingNames& names) {
+  return Preparation(config, files, log, progress, names).into_folder(folder);
 }
 
 std::optional<double> true_loss(const PreparedData& data, std::int64_t targets) {

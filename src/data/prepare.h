@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "data/dataset.h"
+#include "data/setting_names.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tessera {
@@ -38,6 +39,7 @@ struct PreparedData {
 //   text     data.train keeps its first data.truncate; of that the first data.train_fraction
 //            trains; the rest validates, or is left out where data.validation is given. Without
 //            both the last 5 % validate. Lengths count characters over all documents.
+//   folder   that prepare_folder() made; Error{kCorrupt} where it is not whole.
 //   .tok     a token file, used as it is; its tokenizer must be the one of data.tokenizer.
 //   builtin  the built-in corpus, as training text by itself only.
 // Error{kConfig, kData, kIo}. A cache entry that is corrupt is made again, with a warning.
@@ -46,9 +48,12 @@ PreparedData prepare_dataset(const DataConfig& config, FileSystem& files, Log& l
                              std::shared_ptr<const Tokenizer> tokenizer = {});
 
 // The same into `folder`: train.tok, validation.tok, tokenizer/, and prepare.json, which tells
-// whether a later call has anything to do. Everything is verified before it is trusted.
+// whether a later call has anything to do (prepared_folder.h). Everything is verified before it is
+// trusted, and replaces what was there only when all of it is whole. Error{kIo} where another
+// process does the same. `names` are how the caller spells the settings.
 PreparedData prepare_folder(const DataConfig& config, const Path& folder, FileSystem& files,
-                            Log& log, const PrepareCallback& progress = {});
+                            Log& log, const PrepareCallback& progress = {},
+                            const SettingNames& names = kOptionNames);
 
 // The least loss in nats a token that any model can expect on the first `targets` targets of the
 // validation text; nothing where it is not known.

@@ -240,8 +240,16 @@ TEST_F(PrepareTest, ErrorsSayWhatToDo) {
   config_.train = {store("empty.txt", "")};
   EXPECT_NE(error(ErrorKind::kData).find("empty"), std::string::npos);
   config_.train = {store("one.txt", "a")};
-  config_.train_fraction = 0.95;
-  EXPECT_NE(error(ErrorKind::kData).find("empty"), std::string::npos);
+  const std::string all_validates = error(ErrorKind::kData);
+  EXPECT_NE(all_validates.find("of its 1 character data.train_fraction=0.95 leaves all"),
+            std::string::npos)
+      << all_validates;
+  EXPECT_EQ(all_validates.find("truncate"), std::string::npos) << all_validates;
+  config_.truncate = 0.5;
+  const std::string none_kept = error(ErrorKind::kData);
+  EXPECT_NE(none_kept.find("data.truncate=0.5 keeps none"), std::string::npos) << none_kept;
+  EXPECT_NE(none_kept.find("raise data.truncate"), std::string::npos) << none_kept;
+  config_.truncate = 1;
   config_.validation = {store("v.txt", "valid")};
   config_.train_fraction = 0;
   EXPECT_NE(error(ErrorKind::kData).find("single token"), std::string::npos);
@@ -252,6 +260,7 @@ TEST_F(PrepareTest, ErrorsSayWhatToDo) {
   config_.block_size = 16;
   const std::string block = error(ErrorKind::kData);
   EXPECT_NE(block.find("data.block_size"), std::string::npos) << block;
+  EXPECT_NE(block.find("(" + config_.train[0] + ")"), std::string::npos) << block;
   config_.block_size = 0;
   config_.tokenizer = "hub:someone/model";
   EXPECT_NE(error(ErrorKind::kConfig).find("folder"), std::string::npos);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "data/prepared_folder.h"
 
 namespace tessera {
 namespace {
@@ -88,7 +89,8 @@ std::vector<Path> matches_of(const std::string& pattern) {
 
 class Finder {
  public:
-  Finder(DataFormat format, Log& log) : format_(format), log_(log) {}
+  Finder(DataFormat format, Log& log, const SettingNames& names)
+      : format_(format), log_(log), names_(names) {}
 
   void add(const std::string& entry) {
     const std::size_t before = files.size();
@@ -101,13 +103,16 @@ class Finder {
     }
     if (paths.empty()) {
       throw Error(ErrorKind::kData,
-                  code ? "cannot open the text: " + code.message()
-                       : "no file or folder matches the data setting",
+                  code ? "cannot open the text: " + code.message() : "no file or folder matches",
                   entry,
                   "Check the path; relative ones count from the config's folder in a config, else "
                   "from the working folder.");
     }
     for (const Path& path : paths) {
+      if (is_prepared_folder(path)) {
+        throw Error(ErrorKind::kConfig, "the folder holds prepared tokens, not text", path.string(),
+                    std::string(names_.instead_of_tokens));
+      }
       if (fs::is_directory(path, code)) {
         for (const Path& file : files_below(path)) add_found(file);
       } else {
@@ -118,7 +123,7 @@ class Finder {
       throw Error(
           ErrorKind::kData,
           "the folder holds no text file" + (skipped_.empty() ? "" : ", but" + skipped_text()),
-          entry, "Name the files, or set data.format.");
+          entry, "Name the files, or set " + std::string(names_.format) + ".");
     }
     if (!skipped_.empty()) log_.info("left out" + skipped_text() + " in " + entry);
     skipped_.clear();
@@ -136,7 +141,7 @@ class Finder {
     const std::optional<SourceFile> file = classify(path, format_);
     if (!file) {
       throw Error(ErrorKind::kConfig, "the file's name does not tell its format", path.string(),
-                  "Set data.format to text, jsonl, tsv or csv.");
+                  "Set " + std::string(names_.format) + " to text, jsonl, tsv or csv.");
     }
     files.push_back(*file);
   }
@@ -162,14 +167,15 @@ class Finder {
 
   DataFormat format_;
   Log& log_;
+  const SettingNames& names_;
   std::vector<std::string> skipped_;
 };
 
 }  // namespace
 
 std::vector<SourceFile> find_source_files(const std::vector<std::string>& entries,
-                                          DataFormat format, Log& log) {
-  Finder finder(format, log);
+                                          DataFormat format, Log& log, const SettingNames& names) {
+  Finder finder(format, log, names);
   for (const std::string& entry : entries) finder.add(entry);
   return std::move(finder.files);
 }

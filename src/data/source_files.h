@@ -8,6 +8,7 @@
 #include "base/file_system.h"
 #include "base/log.h"
 #include "config/config.h"
+#include "data/setting_names.h"
 
 namespace tessera {
 
@@ -20,8 +21,10 @@ struct SourceFile {
 // The files of `entries` in their order; a folder stands for the files in it and below it, a glob
 // for what it matches, both sorted by path and without hidden ones. With kAuto, files of a folder
 // whose names tell no format are left out (the log says so), a file named itself is an error.
-// Error{kData} for an entry that matches nothing, Error{kConfig} for a format that nothing tells.
+// Error{kData} for an entry that matches nothing, Error{kConfig} for a format that nothing tells
+// and for a prepared folder, which holds no text.
 std::vector<SourceFile> find_source_files(const std::vector<std::string>& entries,
-                                          DataFormat format, Log& log);
+                                          DataFormat format, Log& log,
+                                          const SettingNames& names = {});
 
 }  // namespace tessera

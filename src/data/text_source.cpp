@@ -10,13 +10,13 @@
 namespace tessera {
 
 TextSource TextSource::from_entries(const std::vector<std::string>& entries, DataFormat format,
-                                    Log& log) {
+                                    Log& log, const SettingNames& names) {
   if (std::find(entries.begin(), entries.end(), kBuiltinCorpusName) != entries.end()) {
     throw Error(ErrorKind::kConfig, "`builtin` cannot be one of several texts", {},
                 "Use it alone, or not at all.");
   }
   TextSource source;
-  source.files_ = find_source_files(entries, format, log);
+  source.files_ = find_source_files(entries, format, log, names);
   for (const SourceFile& file : source.files_) {
     std::error_code code;
     const auto size = std::filesystem::file_size(file.path, code);

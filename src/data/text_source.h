@@ -22,7 +22,7 @@ class TextSource {
 
   // Error{kData, kConfig} where `entries` mean nothing that can be read.
   static TextSource from_entries(const std::vector<std::string>& entries, DataFormat format,
-                                 Log& log);
+                                 Log& log, const SettingNames& names = {});
   static TextSource builtin(std::uint64_t seed, std::size_t bytes);
 
   bool is_builtin() const { return builtin_bytes_ > 0; }

@@ -9,66 +9,31 @@
 #include "base/hash.h"
 #include "base/machine.h"
 #include "base/text_format.h"
+#include "data/tokenizer_sinks.h"
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/byte_tokenizer.h"
-#include "tokenizer/char_tokenizer.h"
-#include "tokenizer/split_pattern.h"
 
 namespace tessera {
 namespace {
 
 constexpr std::string_view kBpePrefix = "bpe:", kHubPrefix = "hub:";
 
-[[noreturn]] void refuse_ids(std::string_view where) {
-  throw Error(ErrorKind::kData, "a tokenizer cannot be trained on token ids", std::string(where),
-              "Set data.tokenizer to the folder of the tokenizer that made the ids.");
-}
-
-class CharSink final : public DocumentSink {
- public:
-  void text(std::string_view part, bool last) override {
-    vocabulary.add(part, "the text");
-    documents += last;
-  }
-  void ids(std::span<const std::uint32_t>, std::string_view where) override { refuse_ids(where); }
-
-  CharVocabulary vocabulary;
-  std::uint64_t documents = 0;
-};
-
-class BpeSink final : public DocumentSink {
- public:
-  explicit BpeSink(BpeTrainer& trainer) : trainer_(trainer) {}
-  void text(std::string_view part, bool last) override {
-    if (last && open_.empty()) {
-      trainer_.add(part);
-      return;
-    }
-    // A long document comes in parts: only up to a place that no word crosses.
-    open_ += part;
-    const std::size_t cut = last ? open_.size() : safe_piece_boundary(open_, open_.size() / 2);
-    if (!last && cut + 64 > open_.size()) return;
-    trainer_.add(std::string_view(open_).substr(0, cut));
-    open_.erase(0, cut);
-  }
-  void ids(std::span<const std::uint32_t>, std::string_view where) override { refuse_ids(where); }
-
- private:
-  BpeTrainer& trainer_;
-  std::string open_;
-};
-
 EndOfText end_of_text(const DataConfig& config) {
   return config.separator == "end-of-text" ? EndOfText::kAdded : EndOfText::kNone;
 }
 
-std::int64_t bpe_size(const std::string& name) {
+// "data.tokenizer=bpe:8192"
+std::string setting(const SettingNames& names, const std::string& value) {
+  return std::string(names.tokenizer) + "=" + value;
+}
+
+std::int64_t bpe_size(const std::string& name, const SettingNames& names) {
   std::int64_t size = 0;
   const char* end = name.data() + name.size();
   const auto [stop, code] = std::from_chars(name.data() + kBpePrefix.size(), end, size);
   if (code != std::errc{} || stop != end) {
-    throw Error(ErrorKind::kConfig, "data.tokenizer=" + name + " is not bpe: and a number", {},
-                "Write for example data.tokenizer=bpe:8192.");
+    throw Error(ErrorKind::kConfig, setting(names, name) + " is not bpe: and a number", {},
+                "Write for example " + setting(names, "bpe:8192") + ".");
   }
   return size;
 }
@@ -82,9 +47,10 @@ std::unique_ptr<Tokenizer> train_char(const DataConfig& config, const ReadText& 
   return sink.vocabulary.make_tokenizer(several ? end_of_text(config) : EndOfText::kNone);
 }
 
-std::unique_ptr<Tokenizer> train_bpe(const DataConfig& config, Log& log, const ReadText& read) {
+std::unique_ptr<Tokenizer> train_bpe(const DataConfig& config, Log& log, const SettingNames& names,
+                                     const ReadText& read) {
   BpeTrainingOptions options;
-  options.vocab_size = bpe_size(config.tokenizer);
+  options.vocab_size = bpe_size(config.tokenizer, names);
   options.shortfall = Shortfall::kSmaller;
   options.threads = prepare_threads(config);
   const std::int64_t wanted = options.vocab_size;
@@ -94,7 +60,7 @@ std::unique_ptr<Tokenizer> train_bpe(const DataConfig& config, Log& log, const R
   std::unique_ptr<Tokenizer> tokenizer = trainer.train();
   if (tokenizer->vocab_size() < wanted) {
     log.info("the text has enough repeated words for " + format_count(tokenizer->vocab_size()) +
-             " of the " + format_count(wanted) + " tokens of data.tokenizer=" + config.tokenizer);
+             " of the " + format_count(wanted) + " tokens of " + setting(names, config.tokenizer));
   }
   return tokenizer;
 }
@@ -106,16 +72,17 @@ int prepare_threads(const DataConfig& config) {
   return std::max(1, machine_facts().usable_processors());
 }
 
-std::shared_ptr<const Tokenizer> make_tokenizer_without_text(const DataConfig& config) {
+std::shared_ptr<const Tokenizer> make_tokenizer_without_text(const DataConfig& config,
+                                                             const SettingNames& names) {
   const std::string& name = config.tokenizer;
   if (name == "byte") return make_byte_tokenizer(end_of_text(config));
   if (name.starts_with(kHubPrefix)) {
-    throw Error(ErrorKind::kConfig, "data.tokenizer=" + name + ": this version cannot download", {},
+    throw Error(ErrorKind::kConfig, setting(names, name) + ": this version cannot download", {},
                 "Fetch the files by other means and give their folder.");
   }
   if (name == "char" || name.starts_with(kBpePrefix)) {
     throw Error(ErrorKind::kConfig,
-                "data.tokenizer=" + name + " learns from text, but data.train is a token file", {},
+                setting(names, name) + " learns from text, but data.train is a token file", {},
                 "Give the folder of the tokenizer that made it.");
   }
   return load_tokenizer(name);
@@ -123,11 +90,13 @@ std::shared_ptr<const Tokenizer> make_tokenizer_without_text(const DataConfig& c
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const DataConfig& config,
                                                 const std::string& text_key, const Path& cache,
-                                                FileSystem& files, Log& log, const ReadText& read) {
+                                                FileSystem& files, Log& log,
+                                                const SettingNames& names, const ReadText& read) {
   const std::string& name = config.tokenizer;
   const bool characters = name == "char";
-  if (!characters && !name.starts_with(kBpePrefix)) return make_tokenizer_without_text(config);
-  if (!characters) bpe_size(name);
+  if (!characters && !name.starts_with(kBpePrefix))
+    return make_tokenizer_without_text(config, names);
+  if (!characters) bpe_size(name, names);
   const std::string key =
       content_hash("tokenizer 1\n" + name + "\n" + text_key + "\n" +
                    (end_of_text(config) == EndOfText::kAdded ? "end-of-text" : "none"));
@@ -144,7 +113,7 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const DataConfig& config,
     }
   }
   std::unique_ptr<Tokenizer> made =
-      characters ? train_char(config, read) : train_bpe(config, log, read);
+      characters ? train_char(config, read) : train_bpe(config, log, names, read);
   made->save(files, folder);
   write_file_atomically(files, marker, made->hash() + "\n");
   return made;

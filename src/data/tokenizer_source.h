@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "data/documents.h"
+#include "data/setting_names.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tessera {
@@ -25,11 +26,13 @@ using ReadText = std::function<void(DocumentSink&, TokenizerText)>;
 // for hub:REPO.
 std::shared_ptr<const Tokenizer> make_tokenizer(const DataConfig& config,
                                                 const std::string& text_key, const Path& cache,
-                                                FileSystem& files, Log& log, const ReadText& read);
+                                                FileSystem& files, Log& log,
+                                                const SettingNames& names, const ReadText& read);
 
 int prepare_threads(const DataConfig& config);  // data.prepare_threads, or all processors
 
 // Where there is no text: byte or a folder. Error{kConfig} for the rest.
-std::shared_ptr<const Tokenizer> make_tokenizer_without_text(const DataConfig& config);
+std::shared_ptr<const Tokenizer> make_tokenizer_without_text(const DataConfig& config,
+                                                             const SettingNames& names = {});
 
 }  // namespace tessera

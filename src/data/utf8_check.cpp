@@ -23,7 +23,8 @@ bool plain_ascii(const char* bytes) {
 void Utf8Check::invalid(std::uint64_t offset) const {
   throw Error(ErrorKind::kData, "the text is not valid UTF-8",
               file_ + ", byte offset " + std::to_string(offset),
-              "Convert it to UTF-8 (for example with iconv), or set data.tokenizer=byte.");
+              "Convert it to UTF-8 (for example with iconv)" +
+                  (byte_setting_.empty() ? "" : ", or set " + byte_setting_) + ".");
 }
 
 void Utf8Check::add(std::string_view block) {

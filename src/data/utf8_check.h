@@ -11,8 +11,10 @@ namespace tessera {
 // data from text.
 class Utf8Check {
  public:
-  // `file` is for messages; any_bytes: only NUL is refused.
-  Utf8Check(std::string file, bool any_bytes) : file_(std::move(file)), any_bytes_(any_bytes) {}
+  // `file` is for messages; any_bytes: only NUL is refused; byte_setting: the setting that a
+  // message may offer for text of any bytes.
+  explicit Utf8Check(std::string file, bool any_bytes = false, std::string byte_setting = {})
+      : file_(std::move(file)), byte_setting_(std::move(byte_setting)), any_bytes_(any_bytes) {}
   // Error{kData} with file and the byte offset where the broken character begins.
   void add(std::string_view block);
   void finish();  // the text must not end inside a character
@@ -20,7 +22,7 @@ class Utf8Check {
  private:
   [[noreturn]] void invalid(std::uint64_t offset) const;
 
-  std::string file_;
+  std::string file_, byte_setting_;
   bool any_bytes_;
   std::uint64_t offset_ = 0;
   std::uint64_t begin_ = 0;                 // of the current character
