@@ -14,8 +14,14 @@
 
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/new_folder.h"
 #include "base/text_format.h"
 #include "cli/command.h"
+#include "cli/text_options.h"
+#include "data/builtin_corpus.h"
+#include "data/text_source.h"
+#include "data/tokenizer_sinks.h"
+#include "data/utf8_check.h"
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/byte_tokenizer.h"
 #include "tokenizer/char_tokenizer.h"
@@ -170,13 +176,27 @@ int encode(const Arguments& arguments) {
   return 0;
 }
 
-// Numbers with commas, blanks or newlines between them, in brackets or not.
+// Numbers with commas, blanks or newlines between them, in brackets or not. A comma has a number on
+// both sides.
 std::vector<TokenId> parse_ids(std::string_view text, const std::string& where) {
   std::vector<TokenId> ids;
+  const auto fail = [&](const std::string& why) {
+    throw Error(where == "--ids" ? ErrorKind::kUsage : ErrorKind::kData, why, where,
+                "Give ids such as 1,2,3.");
+  };
   const char* at = text.data();
   const char* const end = at + text.size();
+  bool number_before = false, comma_before = false;
   while (at < end) {
-    if (std::strchr(" ,\t\r\n[]", *at) != nullptr && *at != '\0') {
+    if (*at == ',') {
+      if (!number_before)
+        fail("an id is missing before the comma behind " + std::to_string(ids.size()) + " ids");
+      number_before = false;
+      comma_before = true;
+      ++at;
+      continue;
+    }
+    if (std::strchr(" \t\r\n[]", *at) != nullptr && *at != '\0') {
       ++at;
       continue;
     }
@@ -186,13 +206,14 @@ std::vector<TokenId> parse_ids(std::string_view text, const std::string& where) 
     if (failure != std::errc() || !separated) {
       const char* const word_end =
           std::find_if(at, end, [](char c) { return c == ',' || c == ' ' || c == '\n'; });
-      throw Error(where == "--ids" ? ErrorKind::kUsage : ErrorKind::kData,
-                  "'" + std::string(at, std::min(word_end, at + 40)) + "' is no token id", where,
-                  "Give ids such as 1,2,3.");
+      fail("'" + std::string(at, std::min(word_end, at + 40)) + "' is no token id");
     }
     ids.push_back(id);
+    number_before = true;
+    comma_before = false;
     at = behind;
   }
+  if (comma_before) fail("an id is missing after the last comma");
   return ids;
 }
 
@@ -234,29 +255,58 @@ int decode(const Arguments& arguments) {
   return 0;
 }
 
-std::vector<std::string> input_names(const Arguments& arguments) {
-  if (arguments.operands().empty()) return {"-"};
-  return arguments.operands();
+// What a tokenizer is trained on: the sources of `prepare`, and the standard input, which is plain
+// text.
+void read_training_text(const Arguments& arguments, Log& log, DocumentSink& sink) {
+  DataConfig settings;
+  apply_text_options(arguments, settings);
+  DocumentOptions options;
+  options.text_field = settings.text_field;
+  options.text_column = settings.text_column;
+  options.names = kOptionNames;
+  options.names.byte_tokenizer = "--kind=byte";
+  options.names.instead_of_tokens = "Give the text itself.";
+  std::vector<std::string> entries = arguments.operands();
+  const bool standard_input = entries.empty() || std::erase(entries, "-") > 0;
+  if (standard_input && settings.format != DataFormat::kAuto &&
+      settings.format != DataFormat::kText) {
+    throw Error(ErrorKind::kUsage, "the standard input is read as plain text", "--format",
+                "Store the text in a file, and name that.");
+  }
+  if (!entries.empty()) {
+    const TextSource source =
+        entries == std::vector<std::string>{std::string(kBuiltinCorpusName)}
+            ? TextSource::builtin(kBuiltinTrainSeed, kBuiltinTrainBytes)
+            : TextSource::from_entries(entries, settings.format, log, options.names);
+    for (const SourceFile& file : source.files()) {
+      if (file.tokens) sink.ids({}, file.path.string());
+    }
+    source.read(options, sink, {});
+  }
+  if (!standard_input) return;
+  const InputText input("-");
+  Utf8Check check(input.name(), false, std::string(options.names.byte_tokenizer));
+  check.add(input.text());
+  check.finish();
+  if (!input.text().empty()) sink.text(input.text(), true);
 }
 
-std::unique_ptr<Tokenizer> train_bpe(const Arguments& arguments) {
+std::unique_ptr<Tokenizer> train_bpe(const Arguments& arguments, Log& log) {
   BpeTrainer trainer(
       {.vocab_size = arguments.integer("vocab-size", 1, std::numeric_limits<std::int64_t>::max()),
        .special_tokens = arguments.all("special"),
        .min_count = arguments.integer("min-count", 1, std::numeric_limits<std::int64_t>::max()),
        .shortfall = arguments.has("exact") ? Shortfall::kError : Shortfall::kSmaller,
        .threads = thread_count(arguments)});
-  for (const std::string& name : input_names(arguments)) trainer.add(InputText(name).text());
+  BpeSink sink(trainer);
+  read_training_text(arguments, log, sink);
   return trainer.train();
 }
 
-std::unique_ptr<Tokenizer> train_characters(const Arguments& arguments) {
-  CharVocabulary vocabulary;
-  for (const std::string& name : input_names(arguments)) {
-    const InputText input(name);
-    vocabulary.add(input.text(), input.name());
-  }
-  return vocabulary.make_tokenizer(EndOfText::kAdded);
+std::unique_ptr<Tokenizer> train_characters(const Arguments& arguments, Log& log) {
+  CharSink sink;
+  read_training_text(arguments, log, sink);
+  return sink.vocabulary.make_tokenizer(EndOfText::kAdded);
 }
 
 int train(const Arguments& arguments) {
@@ -272,16 +322,18 @@ int train(const Arguments& arguments) {
                 "Leave them out.");
   }
   const auto start = std::chrono::steady_clock::now();
+  Log log(arguments.log_level());
   std::unique_ptr<Tokenizer> tokenizer;
   if (kind == "byte") {
     tokenizer = make_byte_tokenizer(EndOfText::kAdded);
   } else {
-    tokenizer = kind == "char" ? train_characters(arguments) : train_bpe(arguments);
+    tokenizer = kind == "char" ? train_characters(arguments, log) : train_bpe(arguments, log);
   }
-  tokenizer->save(*make_posix_file_system(), *out);
+  const auto files = make_posix_file_system();
+  const NewFolder folder(*files, *out);
+  tokenizer->save(*files, *out);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  Log log(arguments.log_level());
   const std::int64_t size = tokenizer->vocab_size();
   if (kind == "bpe" &&
       size < arguments.integer("vocab-size", 1, std::numeric_limits<std::int64_t>::max())) {
@@ -418,10 +470,13 @@ Command train_subcommand() {
               "in N. The result "
               "depends on the texts only. If they hold too few repeated pairs for N, the "
               "vocabulary is smaller and a "
-              "warning says how large; with --exact that is an error. Without files the text is "
-              "the standard input.",
+              "warning says how large; with --exact that is an error.\n\n"
+              "FILE is what `prepare` takes: plain text, JSON lines, TSV or CSV, each also as .gz "
+              "or .zst; a folder of these; a glob; or `builtin`. `-`, or no FILE, is plain text "
+              "from the standard input.",
           .groups =
-              {{"Vocabulary",
+              {{"Text", text_options()},
+               {"Vocabulary",
                 {{.name = "vocab-size",
                   .value = "N",
                   .help = "All ids: 256 bytes, merges, special tokens."},
