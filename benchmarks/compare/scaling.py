@@ -5,9 +5,11 @@ that do not talk at all, and against PyTorch's DistributedDataParallel on Gloo; 
     python benchmarks/compare/scaling.py                 # 2 ranks, 1 thread each, 4 x 256 tokens a rank, 3 rounds
     python benchmarks/compare/scaling.py --strategy full_shard                  # the peer is PyTorch's fully_shard
     python benchmarks/compare/scaling.py --ranks 4 --rounds 1 --set parallel.transport=gloo
+    python benchmarks/compare/scaling.py --strategy full_shard --sides ranks other \
+        --other parallel.backward_prefetch=none parallel.forward_prefetch=false   # what a setting costs
 
 alone: N separate trainings at the same time, one thread each; their tokens a second are added. ranks: one training on N
-ranks. peer: the same work by DistributedDataParallel. Tokens a second is the median of the step lines but the first two;
+ranks. peer: the same work by DistributedDataParallel. other: as ranks, with the settings of --other as well. Tokens a second is the median of the step lines but the first two;
 memory is the peak resident size of the largest process, as the kernel counts it. Wants an idle machine with a core for
 each rank. Needs the project's environment (torch).
 """
@@ -38,8 +40,14 @@ def parse():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--timeout", type=float, default=3600, help="seconds that one side may take")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="another setting for Tessera")
+    parser.add_argument("--other", nargs="+", default=[], metavar="a.b=c", help="settings of the side `other`")
+    parser.add_argument("--sides", nargs="+", choices=["alone", "ranks", "peer", "other"],
+                        help="which to run (default: alone, ranks and peer)")
     parser.add_argument("--out", type=Path, help="write everything as JSON here")
     arguments = parser.parse_args()
+    arguments.sides = arguments.sides or ["alone", "ranks", "peer"]
+    if ("other" in arguments.sides) != bool(arguments.other):
+        parser.error("--other and the side `other` go together")
     for what, path in (("Tessera", arguments.tessera), ("Python with torch", arguments.python),
                        ("the data folder", arguments.data)):
         if not path.exists():
@@ -48,9 +56,10 @@ def parse():
     return arguments
 
 
-def tessera_command(arguments, folder, name, ours, ranks):
+def tessera_command(arguments, folder, name, ours, ranks, settings=()):
     more = ["precision.compute=f32", "run.threads=1", "run.device=cpu", f"run.dir={folder / name}",
-            f"train.global_batch_size={4 * ranks}", *arguments.set, "--fresh", "--json", "-q"]
+            f"train.global_batch_size={4 * ranks}", *arguments.set, *settings, "--fresh", "--json",
+            "-q"]
     if ranks > 1:
         more += ["--nproc", ranks, f"parallel.strategy={arguments.strategy}"]
     return [str(part) for part in [arguments.tessera, *ours, *more]]
@@ -97,7 +106,10 @@ def main():
             "ranks": lambda: measure_together(
                 [tessera_command(arguments, folder, "ranks", ours, arguments.ranks)], arguments),
             "peer": lambda: measure_together([[str(part) for part in peer]], arguments),
+            "other": lambda: measure_together(
+                [tessera_command(arguments, folder, "other", ours, arguments.ranks, arguments.other)], arguments),
         }
+        sides = {side: measure for side, measure in sides.items() if side in arguments.sides}
         rounds = []
         for number in range(arguments.rounds):
             order = list(sides) if number % 2 == 0 else list(reversed(sides))
@@ -118,9 +130,11 @@ def main():
           f"{arguments.rounds} rounds of {arguments.steps} steps: median (range)")
     for side in sides:
         print(f"{side:6} tok/s {median(rate(side))}   peak MiB of a process {median(memory(side))}")
-    print("ranks / alone, tok/s ", median(lambda one: rate("ranks")(one) / rate("alone")(one)))
-    print("ranks / peer, tok/s  ", median(lambda one: rate("ranks")(one) / rate("peer")(one)))
-    print("ranks / peer, memory ", median(lambda one: memory("ranks")(one) / memory("peer")(one)))
+    for side in sides:
+        if side == "ranks" or "ranks" not in sides:
+            continue
+        print(f"ranks / {side}, tok/s ", median(lambda one: rate("ranks")(one) / rate(side)(one)))
+        print(f"ranks / {side}, memory", median(lambda one: memory("ranks")(one) / memory(side)(one)))
     if arguments.out:
         arguments.out.write_text(json.dumps({"rounds": rounds, "hardware": run.hardware(arguments)}, indent=1))
 
