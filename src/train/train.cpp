@@ -459,15 +459,27 @@ class TrainRun {
     return ranks_->first() || session.groups().mesh.shard > 1;
   }
 
+  // What train.sample_prompt says, else the beginning of the validation text, or of the training
+  // text where nothing validates.
+  static std::vector<std::int64_t> sample_prompt(const RunPlan& plan) {
+    const std::string& text = plan.config().train.sample_prompt;
+    const std::vector<TokenId> ids = plan.data.tokenizer->encode(text);
+    if (!ids.empty()) return {ids.begin(), ids.end()};
+    constexpr std::int64_t kTokens = 16;
+    const TokenDataset& data = plan.data.validation ? *plan.data.validation : *plan.data.train;
+    std::vector<std::int64_t> prompt(
+        static_cast<std::size_t>(std::min({kTokens, data.size(), plan.shape.n_positions / 2 + 1})));
+    data.read(0, static_cast<std::int64_t>(prompt.size()), prompt.data());
+    return prompt;
+  }
+
   SampleFunction sampler(Session& session) {
     if (session.config().train.sample_every.never()) return {};
     return [this, &session](std::int64_t step) {
       const TrainConfig& train = session.config().train;
       const Gpt2Shape& shape = session.plan.shape;
       const Tokenizer& tokenizer = *session.plan.data.tokenizer;
-      std::vector<std::int64_t> prompt;
-      for (const TokenId id : tokenizer.encode(train.sample_prompt)) prompt.push_back(id);
-      if (prompt.empty()) prompt.push_back(session.plan.end_of_text.value_or(0));
+      const std::vector<std::int64_t> prompt = sample_prompt(session.plan);
       const GenerationModel model{.executor = session.executor.get(),
                                   .tokenizer = &tokenizer,
                                   .cache_shape = {.layers = shape.n_layer,
@@ -487,7 +499,8 @@ class TrainRun {
                     .past_context = PastContext::kSlide,
                     .end_of_text = together ? AtEndOfText::kGoOn : AtEndOfText::kStop});
       if (!ranks_->first()) return;
-      log_.info("sample at step " + std::to_string(step) + ": " + train.sample_prompt +
+      log_.info("sample at step " + std::to_string(step) + ": " +
+                tokenizer.decode(std::vector<TokenId>(prompt.begin(), prompt.end())) +
                 texts.front().text);
     };
   }
