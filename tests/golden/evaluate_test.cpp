@@ -51,6 +51,22 @@ TEST_F(Evaluate, LastWordsAreScored) {
   }
 }
 
+TEST_F(Evaluate, OfAPreparedFolderTheValidationPartIsEvaluated) {
+  folder_.write("train.txt", "something else to train on");
+  const RunResult prepared =
+      run({"prepare", "train.txt", "--validation", "text.txt", "--out", "prepared"});
+  ASSERT_EQ(prepared.exit_code, 0) << prepared.describe();
+  const auto result = lines({"evaluate", "lm", "--data", "prepared"});
+  expect_near(result.at(0), expected_["evaluations"][0], "loss");
+  EXPECT_EQ(result[0]["tokens"], expected_["evaluations"][0]["tokens"]);
+  expect_failure({"evaluate", "lm", "--data", "prepared", "--task", "lambada"}, 3,
+                 "prepared/validation.tok");
+  const RunResult other = run({"prepare", "train.txt", "--validation", "text.txt", "--separator",
+                               "none", "--out", "other"});
+  ASSERT_EQ(other.exit_code, 0) << other.describe();
+  expect_failure({"evaluate", "lm", "--data", "other"}, 3, "other/validation.tok");
+}
+
 TEST_F(Evaluate, WithoutJsonThereIsALineForEachValue) {
   const RunResult result = run({"evaluate", "lm", "--data", "text.txt"});
   EXPECT_EQ(result.exit_code, 0) << result.describe();
