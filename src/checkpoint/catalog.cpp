@@ -52,7 +52,7 @@ std::vector<CheckpointEntry> list_checkpoints(FileSystem& files, const Path& fol
 }
 
 std::optional<CheckpointReader> find_newest_checkpoint(FileSystem& files, const Path& folder,
-                                                       Log& log) {
+                                                       Log& log, std::string_view otherwise) {
   const std::vector<CheckpointEntry> entries = list_checkpoints(files, folder);
   std::string first_reason;
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
@@ -67,7 +67,7 @@ std::optional<CheckpointReader> find_newest_checkpoint(FileSystem& files, const 
   throw Error(ErrorKind::kCorrupt,
               "none of " + std::to_string(entries.size()) +
                   " checkpoints is whole; the newest: " + first_reason,
-              folder.string(), "Restore one from a copy, or start over with --fresh.");
+              folder.string(), "Restore one from a copy" + std::string(otherwise) + ".");
 }
 
 std::optional<BestCheckpoint> best_checkpoint(FileSystem& files, const Path& folder, Log& log) {

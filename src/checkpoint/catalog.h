@@ -29,9 +29,10 @@ std::vector<CheckpointEntry> list_checkpoints(FileSystem& files, const Path& fol
 
 // The newest checkpoint whose every byte is right. Says for each newer one why it is passed over:
 // "step_00000040 skipped: model.safetensors: checksum differs at …". Nothing: there is no
-// checkpoint at all. Error{kCorrupt}: there are some, but none is whole.
+// checkpoint at all. Error{kCorrupt}: there are some, but none is whole; it offers to restore one,
+// and what the caller has `otherwise`, such as ", or …".
 std::optional<CheckpointReader> find_newest_checkpoint(FileSystem& files, const Path& folder,
-                                                       Log& log);
+                                                       Log& log, std::string_view otherwise = {});
 
 struct BestCheckpoint {
   std::int64_t step = 0;

@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/engine_loader.h"
 #include "cli/model_options.h"
+#include "cli/text_options.h"
 #include "data/prepared_folder.h"
 
 namespace tessera::cli {
@@ -28,7 +29,11 @@ int evaluate(const Arguments& arguments) {
     throw Error(ErrorKind::kUsage, "no text to evaluate on is given", {}, "Add --data FILE.");
   }
   if (const auto folder = arguments.maybe("tokenizer")) request.tokenizer = *folder;
-  request.text_field = arguments.text("text-field");
+  DataConfig text;
+  apply_text_options(arguments, text);
+  request.format = text.format;
+  request.text_field = text.text_field;
+  request.text_column = text.text_column;
   request.stride = arguments.integer("stride", 0, kAnyCount);
   request.block_size = arguments.integer("block-size", 0, kAnyCount);
   request.batch_size = arguments.integer("batch-size", 1, kAnyCount);
@@ -61,10 +66,9 @@ const Command& evaluate_command() {
              {.name = "tokenizer",
               .value = "DIR",
               .help = "Tokenizer files, where the model has none of its own."},
-             {.name = "text-field",
-              .value = "NAME",
-              .help = "Field of JSON lines that holds the text.",
-              .preset = "text"}}},
+             text_options()[0],
+             text_options()[1],
+             text_options()[2]}},
            {"Evaluation",
             {{.name = "task",
               .value = "TASK",

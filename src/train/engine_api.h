@@ -46,7 +46,8 @@ struct EvaluateRequest {
   std::string model;  // a Hugging Face folder, a checkpoint folder or a run's folder
   std::vector<Path> data;
   std::optional<Path> tokenizer;  // default: the model's own
-  std::string text_field = "text";
+  DataFormat format = DataFormat::kAuto;
+  std::string text_field = "text", text_column;
   std::int64_t stride = 0;      // 0: the block size
   std::int64_t block_size = 0;  // 0: the model's context
   std::int64_t batch_size = 4;

@@ -127,11 +127,18 @@ WindowPlan window_plan(const EvaluateRequest& request, std::int64_t n_positions)
   return plan;
 }
 
+EvaluationSource evaluation_source(const EvaluateRequest& request) {
+  return {.paths = request.data,
+          .format = request.format,
+          .text_field = request.text_field,
+          .text_column = request.text_column};
+}
+
 Values evaluate_loss(const EvaluateRequest& request, LoadedModel& model, Terminal& terminal,
                      Log& log) {
   const WindowPlan plan = window_plan(request, model.shape.n_positions);
   const EvaluationText text =
-      read_evaluation_text(request.data, request.text_field, model.require_tokenizer(), log);
+      read_evaluation_text(evaluation_source(request), model.require_tokenizer(), log);
   if (request.word_perplexity && !text.counts_known) {
     throw Error(ErrorKind::kData, "words cannot be counted in data that comes as token ids", {},
                 "Evaluate on the text itself, or leave out --word-perplexity.");
@@ -173,8 +180,7 @@ Values evaluate_lambada(const EvaluateRequest& request, LoadedModel& model, Term
                 "Leave them out.");
   }
   const Tokenizer& tokenizer = model.require_tokenizer();
-  const std::vector<std::string> passages =
-      read_plain_documents(request.data, request.text_field, log);
+  const std::vector<std::string> passages = read_plain_documents(evaluation_source(request), log);
   if (passages.empty()) {
     throw Error(ErrorKind::kData, "there is no passage", request.data.front().string());
   }

@@ -17,7 +17,7 @@ class Evaluate : public ::testing::Test {
   void SetUp() override { model_ = load_model({.model = folder_.path().string()}, log_); }
 
   EvaluationText read(const std::vector<Path>& data) {
-    return read_evaluation_text(data, "text", *model_->tokenizer, log_);
+    return read_evaluation_text({.paths = data}, *model_->tokenizer, log_);
   }
   EvaluationSums evaluate(const EvaluationText& text, const WindowPlan& plan, std::int64_t rows) {
     return evaluate_documents(*model_->executor, at::kCPU, text, plan, rows, {});

@@ -78,10 +78,24 @@ class Collector final : public WholeDocuments {
   std::vector<std::string>& documents_;
 };
 
-std::vector<SourceFile> source_files(const std::vector<Path>& data, Log& log) {
+// The tokenizer is the model's, so that there is no other one to offer for text of any bytes.
+SettingNames setting_names() {
+  SettingNames names = kOptionNames;
+  names.byte_tokenizer = {};
+  return names;
+}
+
+std::vector<SourceFile> source_files(const EvaluationSource& source, Log& log) {
   std::vector<std::string> entries;
-  for (const Path& path : data) entries.push_back(path.string());
-  return find_source_files(entries, DataFormat::kAuto, log);
+  for (const Path& path : source.paths) entries.push_back(path.string());
+  return find_source_files(entries, source.format, log, setting_names());
+}
+
+DocumentOptions document_options(const EvaluationSource& source, bool any_bytes) {
+  return {.text_field = source.text_field,
+          .text_column = source.text_column,
+          .any_bytes = any_bytes,
+          .names = setting_names()};
 }
 
 // A token file is one document: where its documents begin is not in it. Its text is not either, so
@@ -117,34 +131,33 @@ std::uint64_t count_words(std::string_view text) {
   return count + (!text.empty() && text.back() != '\n' ? 1 : 0);
 }
 
-EvaluationText read_evaluation_text(const std::vector<Path>& data, const std::string& text_field,
-                                    const Tokenizer& tokenizer, Log& log) {
+EvaluationText read_evaluation_text(const EvaluationSource& source, const Tokenizer& tokenizer,
+                                    Log& log) {
   EvaluationText result;
   Encoder encoder(tokenizer, result);
-  for (const SourceFile& file : source_files(data, log)) {
+  for (const SourceFile& file : source_files(source, log)) {
     if (file.tokens) {
       add_token_file(file.path, tokenizer, result);
       continue;
     }
-    read_documents(file, {.text_field = text_field, .any_bytes = tokenizer.kind() == "byte"},
-                   encoder);
+    read_documents(file, document_options(source, tokenizer.kind() == "byte"), encoder);
   }
   bool any_target = false;
   for (const auto& document : result.documents) any_target = any_target || document.size() > 1;
   if (!any_target) {
     throw Error(ErrorKind::kData, "there is nothing to predict: no text has two tokens",
-                data.empty() ? std::string() : data.front().string(), "Give more text.");
+                source.paths.empty() ? std::string() : source.paths.front().string(),
+                "Give more text.");
   }
   return result;
 }
 
-std::vector<std::string> read_plain_documents(const std::vector<Path>& data,
-                                              const std::string& text_field, Log& log) {
+std::vector<std::string> read_plain_documents(const EvaluationSource& source, Log& log) {
   std::vector<std::string> documents;
   Collector collector(documents);
-  for (const SourceFile& file : source_files(data, log)) {
+  for (const SourceFile& file : source_files(source, log)) {
     if (file.tokens) collector.ids({}, file.path.string());
-    read_documents(file, {.text_field = text_field}, collector);
+    read_documents(file, document_options(source, false), collector);
   }
   return documents;
 }

@@ -10,9 +10,17 @@
 
 #include "base/file_system.h"
 #include "base/log.h"
+#include "config/config.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tessera {
+
+// Files, folders and globs as data/source_files.h has them.
+struct EvaluationSource {
+  std::vector<Path> paths;
+  DataFormat format = DataFormat::kAuto;
+  std::string text_field = "text", text_column;
+};
 
 struct EvaluationText {
   std::vector<std::vector<TokenId>> documents;
@@ -27,14 +35,13 @@ struct EvaluationText {
 // word perplexities, where the end of a line is a word. A last line without newline counts.
 std::uint64_t count_words(std::string_view text);
 
-// Reads files, folders and globs as data/source_files.h does (plain text, JSON lines, TSV, CSV,
-// each also compressed, and token files). A plain text is one document, encoded whole; special
-// tokens in it are text. Error{kData} naming file and place; where no document has two tokens too.
-EvaluationText read_evaluation_text(const std::vector<Path>& data, const std::string& text_field,
-                                    const Tokenizer& tokenizer, Log& log);
+// Plain text, JSON lines, TSV, CSV, each also compressed, and token files. A plain text is one
+// document, encoded whole; special tokens in it are text. Error{kData} naming file and place; where
+// no document has two tokens too.
+EvaluationText read_evaluation_text(const EvaluationSource& source, const Tokenizer& tokenizer,
+                                    Log& log);
 
 // The documents as they are.
-std::vector<std::string> read_plain_documents(const std::vector<Path>& data,
-                                              const std::string& text_field, Log& log);
+std::vector<std::string> read_plain_documents(const EvaluationSource& source, Log& log);
 
 }  // namespace tessera

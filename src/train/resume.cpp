@@ -12,7 +12,9 @@ namespace tessera {
 std::optional<CheckpointReader> find_resume_point(const TrainRequest& request, FileSystem& files,
                                                   Log& log) {
   const Path folder = RunFolder(files, request.config.run.dir).checkpoints();
-  if (!request.resume_from.has_value()) return find_newest_checkpoint(files, folder, log);
+  if (!request.resume_from.has_value()) {
+    return find_newest_checkpoint(files, folder, log, ", or start over with --fresh");
+  }
   if (!list_checkpoints(files, folder).empty()) {
     throw Error(ErrorKind::kUsage,
                 "--resume-from starts a new run, but there is a run with checkpoints already",

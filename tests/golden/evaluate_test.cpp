@@ -67,6 +67,21 @@ TEST_F(Evaluate, OfAPreparedFolderTheValidationPartIsEvaluated) {
   expect_failure({"evaluate", "lm", "--data", "other"}, 3, "other/validation.tok");
 }
 
+TEST_F(Evaluate, FormatsAndTheirFieldsAreOptions) {
+  folder_.write("a.tsv", "id\tbody\n1\tthe cat sat\n");
+  folder_.write("a.jsonl", "{\"body\": \"the cat sat\"}\n");
+  folder_.write("a.bin", "the cat sat");
+  const auto loss = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"evaluate", "lm", "--data"});
+    return lines(more).at(0)["loss"];
+  };
+  const Json expected = loss({"a.bin", "--format", "text"});
+  EXPECT_EQ(loss({"a.tsv", "--text-column", "body"}), expected);
+  EXPECT_EQ(loss({"a.jsonl", "--text-field", "body"}), expected);
+  expect_failure({"evaluate", "lm", "--data", "a.bin"}, 2, "Set --format to text");
+  expect_failure({"evaluate", "lm", "--data", "a.jsonl"}, 3, "in --text-field.");
+}
+
 TEST_F(Evaluate, WithoutJsonThereIsALineForEachValue) {
   const RunResult result = run({"evaluate", "lm", "--data", "text.txt"});
   EXPECT_EQ(result.exit_code, 0) << result.describe();
