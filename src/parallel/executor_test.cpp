@@ -130,9 +130,20 @@ TEST(ExecutorTest, LossScaleFallsAfterAnOverflowAndIsRemovedFromGradients) {
   const StepOutcome outcome = fixture.executor->train_step({batch({1}, {1})}, 0.1);
   EXPECT_NEAR(outcome.grad_norm, std::hypot(5, 3), 1e-4);
   EXPECT_NEAR(fixture.weight(0), 3 - 0.1 * 5, 1e-5);
+
+  // Gradients of 5 and 3 times this scale are beyond f32; the loss is not scaled.
+  Fixture high({.loss_scale = {.scale = 3e38, .enabled = true}});
+  const StepOutcome overflow = high.executor->train_step({batch({1}, {1})}, 0.1);
+  EXPECT_FALSE(overflow.applied);
+  EXPECT_TRUE(std::isfinite(overflow.loss));
+  EXPECT_EQ(high.executor->loss_scale().scale, 1.5e38);
+}
+
+TEST(ExecutorTest, ALossThatIsNotFiniteLeavesTheLossScaleAlone) {
+  Fixture fixture({.loss_scale = {.scale = 1024, .enabled = true}});
   fixture.executor->units()[0].master("first.w").fill_(INFINITY);
-  fixture.executor->train_step({batch({1}, {1})}, 0.1);
-  EXPECT_EQ(fixture.executor->loss_scale().scale, 512);
+  EXPECT_FALSE(fixture.executor->train_step({batch({1}, {1})}, 0.1).applied);
+  EXPECT_EQ(fixture.executor->loss_scale().scale, 1024);
 }
 
 TEST(ExecutorTest, ComputingCopyFollowsTheMasterWeights) {
