@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "base/philox.h"
+#include "ops/cpu_clones.h"
 
 namespace tessera {
 namespace {
@@ -33,9 +34,9 @@ PhiloxBlock counter_of(std::int64_t block, std::int64_t row, const DropoutKey& k
 }
 
 template <class Scalar>
-__attribute__((target_clones("avx512f", "avx2", "default"))) void mask_row(
-    const Scalar* in, Scalar* out, std::int64_t begin, std::int64_t end, std::int64_t row,
-    float scale, std::uint32_t keep_below, const DropoutKey& key) {
+TESSERA_CPU_CLONES void mask_row(const Scalar* in, Scalar* out, std::int64_t begin,
+                                 std::int64_t end, std::int64_t row, float scale,
+                                 std::uint32_t keep_below, const DropoutKey& key) {
   // Sixteen generators side by side, so that the compiler can use vector registers.
   constexpr std::int64_t kLanes = 16, kStride = 4 * kLanes;
   for (std::int64_t first = begin; first < end; first += kStride) {

@@ -6,11 +6,12 @@
 #include <numeric>
 #include <vector>
 
+#include "ops/cpu_clones.h"
+
 namespace tessera {
 namespace {
 
-__attribute__((target_clones("avx512f", "avx2", "default"))) float block_sum(const float* x,
-                                                                             std::int64_t count) {
+TESSERA_CPU_CLONES float block_sum(const float* x, std::int64_t count) {
   constexpr std::int64_t kLanes = 32;
   float lanes[kLanes] = {};
   std::int64_t i = 0;
