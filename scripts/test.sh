@@ -11,6 +11,6 @@ results=$PWD/$folder/test_results
 rm -rf "$results"
 mkdir -p "$results"
 status=0
-GTEST_OUTPUT=json:$results/ ctest --test-dir "$folder" --output-on-failure --no-tests=error -j "$(scripts/jobs.sh)" "$@" \
+GTEST_OUTPUT=xml:$results/ ctest --test-dir "$folder" --output-on-failure --no-tests=error -j "$(scripts/jobs.sh)" "$@" \
   </dev/null || status=$?
 python3 scripts/test_summary.py "$results" "$status"
