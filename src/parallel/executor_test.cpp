@@ -131,12 +131,12 @@ TEST(ExecutorTest, LossScaleFallsAfterAnOverflowAndIsRemovedFromGradients) {
   EXPECT_NEAR(outcome.grad_norm, std::hypot(5, 3), 1e-4);
   EXPECT_NEAR(fixture.weight(0), 3 - 0.1 * 5, 1e-5);
 
-  // Gradients of 5 and 3 times this scale are beyond f32; the loss is not scaled.
-  Fixture high({.loss_scale = {.scale = 3e38, .enabled = true}});
+  // Squares of gradients of 5 and 3 times this scale are beyond f32.
+  Fixture high({.loss_scale = {.scale = 1e20, .enabled = true}});
   const StepOutcome overflow = high.executor->train_step({batch({1}, {1})}, 0.1);
   EXPECT_FALSE(overflow.applied);
   EXPECT_TRUE(std::isfinite(overflow.loss));
-  EXPECT_EQ(high.executor->loss_scale().scale, 1.5e38);
+  EXPECT_EQ(high.executor->loss_scale().scale, 5e19);
 }
 
 TEST(ExecutorTest, ALossThatIsNotFiniteLeavesTheLossScaleAlone) {
